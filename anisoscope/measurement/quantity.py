@@ -1,10 +1,9 @@
 """The schema of every stored number: quantities and families of quantities."""
 
+import functools
 import math
-import re
-import textwrap
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from jax import Array
@@ -23,6 +22,7 @@ RECONSTRUCTED = f"reconstruction after {INHERENT}"
 HERE = "this project"
 
 SHARE, NOT_NEGATIVE = (0.0, 1.0), (0.0, math.inf)  # ranges
+AT_LEAST_1, AT_MOST_1 = (1.0, math.inf), (-math.inf, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,14 @@ class Quantity:
 
     long_name: str
     formula: str
-    source: str
+    source: str = HERE
     # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
     units: str = "1"
     dims: tuple[str, ...] = LAYER  # of a value
-    resampling: str = ""  # how its interval is made, an entry of intervals.KINDS; "": from batches
+    # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
+    resampling: str = "jackknife"
     symbol: str = ""  # on figure axes, where the units are those of the activations: |E x|
     nulls: tuple[str, ...] = ()  # its own null models, in addition to those of its family
     null_words: str = ""  # which null models are informative for it, and which are not
@@ -57,47 +58,12 @@ class Quantity:
         return words | {name: text for name, text in further.items() if text}
 
 
-# name [least, most] in units as symbol over dimension by resampling: long name
-HEAD_LINE = re.compile(
-    r"(?P<name>\w+)(?: \[(?P<least>\S+), (?P<most>\S+)\])?(?: in (?P<units>[^ :]+))?"
-    r"(?: as (?P<symbol>[^:]+?))?(?: over (?P<dim>\w+))?(?: by (?P<resampling>\w+))?"
-    r": (?P<long_name>.+)"
-)
-
-
-def declare(
-    text: str, nulls: dict[str, tuple[tuple[str, ...], str]] | None = None, **shared: Any
-) -> dict[str, Quantity]:
-    """Read the entries of quantities: a first line, and indented below it the formula -- source.
-
-    Args:
-        text: The entries. The first line has the name, then what is not as in `shared`: range,
-            units, symbol, a dimension beside "layer", and how intervals are made ("batches" where
-            the batches are the sample). After a colon comes the name in words.
-        nulls: {names: their own null models, and words about null models}.
-        shared: Fields of all entries; intervals are made by the jackknife unless they say more.
-    """
-    quantities, shared = {}, {"resampling": "jackknife"} | shared
-    for entry in re.split(r"\n(?=\S)", textwrap.dedent(text).strip()):
-        first, _, rest = entry.partition("\n")
-        if not (head := HEAD_LINE.fullmatch(" ".join(first.split()))):
-            raise ValueError(f"a quantity begins with {first!r}; write `name [0, 1]: long name`")
-        words = {name: value for name, value in head.groupdict().items() if value}
-        name = words.pop("name")
-        if "least" in words:
-            words["range"] = float(words.pop("least")), float(words.pop("most"))
-        if "dim" in words:
-            words["dims"] = ("layer", words.pop("dim"))
-        if words.get("resampling") == "batches":
-            words["resampling"] = ""
-        words["formula"], _, source = " ".join(rest.split()).partition(" -- ")
-        if not words["formula"] or name in quantities:
-            raise ValueError(f"{name} has no formula, or two entries")
-        quantities[name] = Quantity(**(shared | words | ({"source": source} if source else {})))
-    for names, (own, about) in (nulls or {}).items():
-        for name in names.split():
-            quantities[name] = replace(quantities[name], nulls=own, null_words=about)
-    return quantities
+# kinds of numbers by their range
+share = functools.partial(Quantity, range=SHARE)
+correlation = functools.partial(Quantity, range=(-1.0, 1.0))
+magnitude = functools.partial(Quantity, range=NOT_NEGATIVE)
+norm = functools.partial(magnitude, units="activation")  # has a symbol for the axes of figures
+count = functools.partial(magnitude, units="points", resampling="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ bias b has norm N. Products are then
 """
 
 import dataclasses
-import functools
 import itertools
 import json
 import math
@@ -24,7 +23,14 @@ import xarray as xr
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.measurement.quantity import HERE, INHERENT, NOT_NEGATIVE, RECONSTRUCTED, declare
+from anisoscope.measurement.quantity import (
+    INHERENT,
+    RECONSTRUCTED,
+    correlation,
+    magnitude,
+    norm,
+    share,
+)
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.results.summary import seed_attributes, summarize_seeds, tidy_seeds
@@ -33,47 +39,55 @@ from anisoscope.utils.errors import RunError
 KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
 
-_declare = functools.partial(declare, dims=("block",), range=NOT_NEGATIVE, resampling="")
 # x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
 # p = softmax_j s
-MEASURED = _declare(
-    f"""
-    cosine_in [-1, 1]: mean cosine in
-        mean cosine of pairs of x + b
-    cosine_out [-1, 1]: mean cosine out
-        mean cosine of pairs of T(x + b), T all blocks so far
-    norm_in in activation as E |x + b|: mean norm in
-        E |x + b|
-    norm_out in activation as E |T(x + b)|: mean norm out
-        E |T(x + b)|, T all blocks so far
-    score_std: deviation of all scores
-        standard deviation of <q_i, k_j>/sqrt(K), all heads together
-    score_std_head: deviation of scores within heads
-        sqrt(mean over heads of var s_ij) -- {HERE}
-    score_std_within: deviation of scores within rows
-        sqrt(mean over heads and rows of var_j s_ij) -- {HERE}
-    attention_entropy in nat: attention entropy
-        mean of -sum_j p_ij ln p_ij, p = softmax_j s
-    attention_max [0, 1]: largest attention
-        mean over heads and rows of max_j p_ij
-    attention_min [0, 1]: smallest attention
-        mean over heads and rows of min_j p_ij
-    """,
-    source=INHERENT,
-)
-for name in ("cosine_in", "norm_in"):  # of the input alone
-    MEASURED[name] = dataclasses.replace(MEASURED[name], dims=())
+MEASURED = {
+    "cosine_in": correlation("mean cosine in", "mean cosine of pairs of x + b", INHERENT),
+    "cosine_out": correlation(
+        "mean cosine out", "mean cosine of pairs of T(x + b), T all blocks so far", INHERENT
+    ),
+    "norm_in": norm("mean norm in", "E |x + b|", INHERENT, symbol="E |x + b|"),
+    "norm_out": norm(
+        "mean norm out", "E |T(x + b)|, T all blocks so far", INHERENT, symbol="E |T(x + b)|"
+    ),
+    "score_std": magnitude(
+        "deviation of all scores",
+        "standard deviation of <q_i, k_j>/sqrt(K), all heads together",
+        INHERENT,
+    ),
+    "score_std_head": magnitude(
+        "deviation of scores within heads", "sqrt(mean over heads of var s_ij)"
+    ),
+    "score_std_within": magnitude(
+        "deviation of scores within rows", "sqrt(mean over heads and rows of var_j s_ij)"
+    ),
+    "attention_entropy": magnitude(
+        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT, units="nat"
+    ),
+    "attention_max": share("largest attention", "mean over heads and rows of max_j p_ij", INHERENT),
+    "attention_min": share(
+        "smallest attention", "mean over heads and rows of min_j p_ij", INHERENT
+    ),
+}
 # of the curve over the norms N of the bias
-FIXED_POINTS = _declare(
-    """
-    fixed_point: fixed point of the norm
-        E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN:
-        they do not cross
-    fixed_point_bias: norm of the bias at the fixed point
-        N at fixed_point
-    """,
-    source=RECONSTRUCTED,
-    units="activation",
+FIXED_POINTS = {
+    "fixed_point": norm(
+        "fixed point of the norm",
+        "E |x + b| where E |T(x + b)| crosses it, interpolated in log N, T all blocks so far; NaN: "
+        "they do not cross",
+        RECONSTRUCTED,
+    ),
+    "fixed_point_bias": norm(
+        "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED
+    ),
+}
+INPUT = ("cosine_in", "norm_in")  # of no block
+MEASURED, FIXED_POINTS = (
+    {
+        name: dataclasses.replace(entry, dims=() if name in INPUT else ("block",), resampling="")
+        for name, entry in entries.items()
+    }
+    for entries in (MEASURED, FIXED_POINTS)
 )
 QUANTITIES = MEASURED | FIXED_POINTS
 

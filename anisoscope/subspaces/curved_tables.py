@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.untrained_config import FLAT, CurvedConfig
-from anisoscope.measurement.quantity import HERE, NOT_NEGATIVE, Quantity, declare
+from anisoscope.measurement.quantity import Quantity, magnitude, share
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize_seeds, tidy_seeds
 from anisoscope.subspaces import curved_program
@@ -19,31 +19,32 @@ from anisoscope.subspaces.curved_program import AXES, SLOPES, TARGETS, WEIGHTING
 
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
-LAW = declare(
-    f"""
-    tangent_norm: norm of the tangent gradient
-        |Q' G|, {GRADIENT}, Q the tangent space
-    normal_norm: norm of the normal gradient
-        |G - Q Q' G|, {GRADIENT}, Q the tangent space
-    tangent_energy: energy of the tangent gradient
-        tangent_norm^2
-    normal_energy: energy of the normal gradient
-        normal_norm^2
-    normal_share [0, 1]: share of the gradient's energy that is normal
-        normal_energy / (normal_energy + tangent_energy)
-    normal_variance_share [0, 1]: share of the points' variance that is normal
-        variance of x outside of Q over all of it -- {HERE}
-    """,
-    source=SOURCE,
-    range=NOT_NEGATIVE,
-    resampling="",
-)
+LAW = {
+    "tangent_norm": magnitude(
+        "norm of the tangent gradient", f"|Q' G|, {GRADIENT}, Q the tangent space", SOURCE
+    ),
+    "normal_norm": magnitude(
+        "norm of the normal gradient", f"|G - Q Q' G|, {GRADIENT}, Q the tangent space", SOURCE
+    ),
+    "tangent_energy": magnitude("energy of the tangent gradient", "tangent_norm^2", SOURCE),
+    "normal_energy": magnitude("energy of the normal gradient", "normal_norm^2", SOURCE),
+    "normal_share": share(
+        "share of the gradient's energy that is normal",
+        "normal_energy / (normal_energy + tangent_energy)",
+        SOURCE,
+    ),
+    "normal_variance_share": share(
+        "share of the points' variance that is normal", "variance of x outside of Q over all of it"
+    ),
+}
+LAW = {name: dataclasses.replace(entry, resampling="") for name, entry in LAW.items()}
 BIASED = {f"biased_{name}": quantity for name, quantity in LAW.items()}  # drawn by frequency
 SLOPE = {
     f"slope_{name}": Quantity(
         f"slope of the {LAW[name].long_name}",
         f"of ln {name} on ln t, least squares over the spreads t of at most 0.1 / curvature",
         SOURCE,
+        resampling="",
     )
     for name in SLOPES
 }

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.quantity import HERE, SHARE, Quantity, declare
+from anisoscope.measurement.quantity import Quantity, correlation, magnitude, share
 
 PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 SINKS = "after gradient sinks, arXiv 2603.17771 (second-hand)"
@@ -38,75 +38,117 @@ DIMS = {
     (*FRAME, "of", "matrix"): "matrix_energy matrix_p",
     ("rank", "layer", "kind", "rows"): "excess_over_untrained excess_over_other_seed",
 }
-
-
-def _declare(text: str) -> dict[str, Quantity]:
-    """Read entries as `declare`, with the dimensions in DIMS, else the layer."""
-    dims = {name: dims for dims, names in DIMS.items() for name in names.split()}
-    entries = declare(text, source=HERE, range=SHARE)
-    return {name: replace(x, dims=dims.get(name, x.dims)) for name, x in entries.items()}
-
-
-MEASURED = _declare(f"""
-    energy: gradient energy in the subspace, e
-        |G Q|^2 / |G|^2, G uncentered -- {PAPER}
-    variance: variance of the activations in the subspace, v
-        tr(Q^T C Q) / tr C, C of the same points
-    control_energy by batches: gradient energy in random subspaces of the complement
-        e of qr((I - Q Q^T) Z), Z normal -- {PAPER}; second-hand for the number of subspaces
-    control_ratio [0, inf] by batches: gradient energy over its controls, R
-        e(Q) / mean e(Q_N) -- {PAPER}
-    control_p by batches: p beside random subspaces
-        (1 + #{{e(Q_N) >= e(Q)}}) / (1 + #) -- {PAPER}
-    isoscore_gain [-1, 1]: gain of IsoScore* without the subspace
-        IsoScore* of G in the D - k dimensions of the complement, less that of G; centered once, no
-        shrinkage -- {PAPER}
-    isoscore_gain_normal [-1, 1] by batches: gain of IsoScore* without a random subspace
-        as without the subspace -- {PAPER}
-    isoscore_gain_equal_energy [-1, 1] by batches: gain of IsoScore* without a random subspace of equal energy
-        as without the subspace; those of the same rank and e (metrics.tangent.equal_energy_frames)
-    local_energy: gradient energy in the local tangent
-        sum |Q_i^T g_i|^2 / sum |g_i|^2 -- {PAPER}
-    local_variance: variance of the activations in the local tangents
-        mean of tr(Q_i^T C Q_i) / tr C, weights |g_i|^2 (raw) or 1 (unit)
-    energy_in_bin: gradient energy in the subspace, by frequency of the character
-        e of the rows in the bin -- {PAPER}
-    variance_in_bin: variance in the subspace, by frequency of the character
-        v of the points in the bin
-    norm_in_bin [0, inf]: gradient norm, by frequency of the character
-        mean |g|
-    loss_in_bin [0, inf] in nats: loss, by frequency of the character
-        mean cross-entropy
-    first_position_share: share of the squared gradient at the first token
-        mean |g|^2 at the first token over the sum of those of all places of the window, scored or
-        not -- {SINKS}
-    first_position_norm [0, inf]: gradient norm at the first token over that of the median place
-        mean |g| at the first token / median over places of mean |g| -- {SINKS}
-    ones_share: gradient energy along the vector of ones
-        sum (g . 1)^2 / D over sum |g|^2; 0 where a norm reads it
-    radial_share: gradient energy along the state itself
-        sum (g . u)^2 / sum |g|^2, u the state less its mean coordinate (whole, of a pretrained model
-        whose vector of ones is kept), over its norm; 0 before a final norm
-    matrix_energy by batches: energy of a matrix's gradient or update in the subspace
-        |Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the vector
-        of ones where norms remove it -- {PAPER}; the output side: this project
-    matrix_p by batches: p of it beside random subspaces
-        (1 + #{{e(Q_N) >= e(Q)}}) / (1 + #) -- {PAPER}
-""")
-MEASURED["norm_in_bin"] = replace(MEASURED["norm_in_bin"], units="nats / activation")
+MEASURED = {
+    "energy": share("gradient energy in the subspace, e", "|G Q|^2 / |G|^2, G uncentered", PAPER),
+    "variance": share(
+        "variance of the activations in the subspace, v", "tr(Q^T C Q) / tr C, C of the same points"
+    ),
+    "control_energy": share(
+        "gradient energy in random subspaces of the complement",
+        "e of qr((I - Q Q^T) Z), Z normal",
+        f"{PAPER}; second-hand for the number of subspaces",
+        resampling="",
+    ),
+    "control_ratio": magnitude(
+        "gradient energy over its controls, R", "e(Q) / mean e(Q_N)", PAPER, resampling=""
+    ),
+    "control_p": share(
+        "p beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+    ),
+    "isoscore_gain": correlation(
+        "gain of IsoScore* without the subspace",
+        "IsoScore* of G in the D - k dimensions of the complement, less that of G; centered once, "
+        "no shrinkage",
+        PAPER,
+    ),
+    "isoscore_gain_normal": correlation(
+        "gain of IsoScore* without a random subspace",
+        "as without the subspace",
+        PAPER,
+        resampling="",
+    ),
+    "isoscore_gain_equal_energy": correlation(
+        "gain of IsoScore* without a random subspace of equal energy",
+        "as without the subspace; those of the same rank and e "
+        "(metrics.tangent.equal_energy_frames)",
+        resampling="",
+    ),
+    "local_energy": share(
+        "gradient energy in the local tangent", "sum |Q_i^T g_i|^2 / sum |g_i|^2", PAPER
+    ),
+    "local_variance": share(
+        "variance of the activations in the local tangents",
+        "mean of tr(Q_i^T C Q_i) / tr C, weights |g_i|^2 (raw) or 1 (unit)",
+    ),
+    "energy_in_bin": share(
+        "gradient energy in the subspace, by frequency of the character",
+        "e of the rows in the bin",
+        PAPER,
+    ),
+    "variance_in_bin": share(
+        "variance in the subspace, by frequency of the character", "v of the points in the bin"
+    ),
+    "norm_in_bin": magnitude(
+        "gradient norm, by frequency of the character", "mean |g|", units="nats / activation"
+    ),
+    "loss_in_bin": magnitude(
+        "loss, by frequency of the character", "mean cross-entropy", units="nats"
+    ),
+    "first_position_share": share(
+        "share of the squared gradient at the first token",
+        "mean |g|^2 at the first token over the sum of those of all places of the window, scored "
+        "or not",
+        SINKS,
+    ),
+    "first_position_norm": magnitude(
+        "gradient norm at the first token over that of the median place",
+        "mean |g| at the first token / median over places of mean |g|",
+        SINKS,
+    ),
+    "ones_share": share(
+        "gradient energy along the vector of ones",
+        "sum (g . 1)^2 / D over sum |g|^2; 0 where a norm reads it",
+    ),
+    "radial_share": share(
+        "gradient energy along the state itself",
+        "sum (g . u)^2 / sum |g|^2, u the state less its mean coordinate (whole, of a pretrained "
+        "model whose vector of ones is kept), over its norm; 0 before a final norm",
+    ),
+    "matrix_energy": share(
+        "energy of a matrix's gradient or update in the subspace",
+        "|Q^T M|^2 / |M|^2 on the input side (attention_out, mlp_out: output side), without the "
+        "vector of ones where norms remove it",
+        f"{PAPER}; the output side: this project",
+        resampling="",
+    ),
+    "matrix_p": share(
+        "p of it beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+    ),
+}
 # computed from other quantities, resample by resample (tangent_tables.py)
-DERIVED = _declare("""
-    excess [-1, 1]: e − v
-        energy less variance
-    excess_over_untrained [-2, 2]: e − v of the early subspace, less that of the untrained network's
-        excess(early) - excess(untrained)
-    excess_over_other_seed [-2, 2]: e − v of the early subspace, less that of another seed's
-        excess(early) - excess(other seed)
-    local_excess [-1, 1]: e − v in the local tangents
-        local_energy less local_variance
-    enrichment_in_bin [0, inf]: tangent enrichment e / v, by frequency of the character
-        energy_in_bin / variance_in_bin
-""")
+DERIVED = {
+    "excess": correlation("e − v", "energy less variance"),
+    "excess_over_untrained": Quantity(
+        "e − v of the early subspace, less that of the untrained network's",
+        "excess(early) - excess(untrained)",
+        range=(-2.0, 2.0),
+    ),
+    "excess_over_other_seed": Quantity(
+        "e − v of the early subspace, less that of another seed's",
+        "excess(early) - excess(other seed)",
+        range=(-2.0, 2.0),
+    ),
+    "local_excess": correlation("e − v in the local tangents", "local_energy less local_variance"),
+    "enrichment_in_bin": magnitude(
+        "tangent enrichment e / v, by frequency of the character", "energy_in_bin / variance_in_bin"
+    ),
+}
+
+
+for dims, names in DIMS.items():
+    for name in names.split():
+        entries = MEASURED if name in MEASURED else DERIVED
+        entries[name] = replace(entries[name], dims=dims)
 
 
 def variable(quantity: Quantity, values: np.ndarray, first: tuple[str, ...] = ()) -> tuple:

@@ -1,6 +1,7 @@
 """Families attention, sinks and projection: queries, keys, scores and patterns of the heads."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -9,12 +10,15 @@ from jax import Array
 
 from anisoscope.measurement.quantity import (
     HEAD,
-    HERE,
     INHERENT,
     RECONSTRUCTED,
     Family,
+    Quantity,
     Values,
-    declare,
+    correlation,
+    magnitude,
+    norm,
+    share,
 )
 from anisoscope.measurement.resampling import leave_out
 from anisoscope.metrics.attention import (
@@ -48,67 +52,84 @@ class Heads(NamedTuple):
     bias_NHTT: Array | None = None  # added to the scores of all windows, as by ALiBi
 
 
-ATTENTION = declare(
-    f"""
-    query_drift [0, inf] in activation as |E q|: query drift
-        |E q|, {OVER}
-    key_drift [0, inf] in activation as |E k|: key drift
-        |E k|, {OVER}
-    query_fluctuation [0, inf] in activation as √E |q − E q|²: fluctuation of queries
-        sqrt(E |q - E q|^2), {OVER} -- {HERE}
-    key_fluctuation [0, inf] in activation as √E |k − E k|²: fluctuation of keys
-        sqrt(E |k - E k|^2), {OVER} -- {HERE}
-    query_key_alignment [-1, 1]: alignment of query and key drift
-        <E q, E k> / (|E q| |E k|), {OVER}
-    query_cosine [-1, 1]: mean cosine of queries
-        mean_cosine of q at the cloud's points
-    key_cosine [-1, 1]: mean cosine of keys
-        mean_cosine of k at the cloud's points
-    query_key_cosine [-1, 1]: mean cosine of queries and keys
-        <E q/|q|, E k/|k|> of those that are not 0, {OVER}
-    score_mean: mean score
-        mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs -- {INHERENT}
-    score_std [0, inf]: deviation of scores
-        standard deviation of s_ij, all visible pairs -- {INHERENT}
-    score_std_within [0, inf]: deviation of scores within rows
-        sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more -- {HERE}
-    score_of_means: score of the means
-        c = <E q, E k>/sqrt(K), {OVER}
-    score_share_of_means [0, 1]: share of the scores that the means explain
-        c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}
-        -- {HERE}
-    attention_entropy [0, inf] in nat: attention entropy
-        mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model
-        does with s -- {INHERENT}
-    attention_max [0, 1]: largest attention
-        mean_i max_j p_ij -- {INHERENT}
-    attention_min [0, 1]: smallest attention
-        mean_i min_j p_ij, visible j -- {INHERENT}
-    attention_first_token [0, 1]: attention on the first token
-        mean of p_i0 over the rows i that see it -- {SINK}
-    attention_most_attended [0, 1]: attention on the most attended position
-        max_j of the mean of p_ij over the rows i that see j -- {HERE}
-    """,
-    dims=HEAD,
-    source=RECONSTRUCTED,
-) | declare(
-    f"""
-    sink_heads [0, 1] by batches: share of the heads with an attention sink
-        share of the heads of a block whose attention_first_token exceeds {SINK_FROM}
-        -- Gu et al. 2025, When Attention Sink Emerges
-    """,
-    dims=("block",),
-)
-SINKS = declare(
-    f"""
-    sink_rate [0, 1]: share of heads with a sink on the first token
-        share of the heads of a block whose attention_first_token exceeds `threshold`
-        -- {SINK}; at one threshold there
-    sink_rate_anywhere [0, 1]: share of heads with a sink on any position
-        share of the heads of a block whose attention_most_attended exceeds `threshold` -- {HERE}
-    """,
-    dims=("block", "threshold"),
-)
+ATTENTION = {
+    "query_drift": norm("query drift", f"|E q|, {OVER}", RECONSTRUCTED, symbol="|E q|"),
+    "key_drift": norm("key drift", f"|E k|, {OVER}", RECONSTRUCTED, symbol="|E k|"),
+    "query_fluctuation": norm(
+        "fluctuation of queries", f"sqrt(E |q - E q|^2), {OVER}", symbol="√E |q − E q|²"
+    ),
+    "key_fluctuation": norm(
+        "fluctuation of keys", f"sqrt(E |k - E k|^2), {OVER}", symbol="√E |k − E k|²"
+    ),
+    "query_key_alignment": correlation(
+        "alignment of query and key drift", f"<E q, E k> / (|E q| |E k|), {OVER}", RECONSTRUCTED
+    ),
+    "query_cosine": correlation(
+        "mean cosine of queries", "mean_cosine of q at the cloud's points", RECONSTRUCTED
+    ),
+    "key_cosine": correlation(
+        "mean cosine of keys", "mean_cosine of k at the cloud's points", RECONSTRUCTED
+    ),
+    "query_key_cosine": correlation(
+        "mean cosine of queries and keys",
+        f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
+        RECONSTRUCTED,
+    ),
+    "score_mean": Quantity(
+        "mean score", "mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs", INHERENT
+    ),
+    "score_std": magnitude(
+        "deviation of scores", "standard deviation of s_ij, all visible pairs", INHERENT
+    ),
+    "score_std_within": magnitude(
+        "deviation of scores within rows",
+        "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
+    ),
+    "score_of_means": Quantity(
+        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
+    ),
+    "score_share_of_means": share(
+        "share of the scores that the means explain",
+        f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
+    ),
+    "attention_entropy": magnitude(
+        "attention entropy",
+        "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model "
+        "does with s",
+        INHERENT,
+        units="nat",
+    ),
+    "attention_max": share("largest attention", "mean_i max_j p_ij", INHERENT),
+    "attention_min": share("smallest attention", "mean_i min_j p_ij, visible j", INHERENT),
+    "attention_first_token": share(
+        "attention on the first token", "mean of p_i0 over the rows i that see it", SINK
+    ),
+    "attention_most_attended": share(
+        "attention on the most attended position",
+        "max_j of the mean of p_ij over the rows i that see j",
+    ),
+}
+ATTENTION = {name: replace(entry, dims=HEAD) for name, entry in ATTENTION.items()} | {
+    "sink_heads": share(
+        "share of the heads with an attention sink",
+        f"share of the heads of a block whose attention_first_token exceeds {SINK_FROM}",
+        "Gu et al. 2025, When Attention Sink Emerges",
+        dims=("block",),
+        resampling="",
+    )
+}
+SINKS = {
+    "sink_rate": share(
+        "share of heads with a sink on the first token",
+        "share of the heads of a block whose attention_first_token exceeds `threshold`",
+        f"{SINK}; at one threshold there",
+    ),
+    "sink_rate_anywhere": share(
+        "share of heads with a sink on any position",
+        "share of the heads of a block whose attention_most_attended exceeds `threshold`",
+    ),
+}
+SINKS = {name: replace(entry, dims=("block", "threshold")) for name, entry in SINKS.items()}
 WEIGHTS = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
 
 

@@ -19,7 +19,8 @@ from anisoscope.measurement.quantity import (
     Family,
     Quantity,
     Values,
-    declare,
+    correlation,
+    share,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, over_sections, search, stack_trees
 from anisoscope.metrics.comparison import (
@@ -41,20 +42,24 @@ WITH = {  # what a layer is compared with: (dimensions, words for the long name)
     "previous": (LAYER, "with the checkpoint before"),
     "last": (LAYER, "with the last checkpoint"),
 }
-KINDS = declare(
-    f"""
-    cka [0, 1]: linear CKA
-        |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered -- Kornblith et al. 2019
-    cka_unbiased [-1, 1]: linear CKA without bias
-        HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased
-        for independent points; 0 on average for independent clouds of them
-        -- Nguyen et al. 2021; HSIC_1: Song et al. 2012
-    neighbor_overlap [0, 1] by share_sections: neighborhood overlap
-        share of common points among the {NEIGHBORS} nearest distinct points of each point that is
-        the first of its copies in both clouds
-        -- Doimo et al. 2020, where copies are neighbors too, and theirs is then higher
-    """,
-)
+KINDS = {
+    "cka": share(
+        "linear CKA", "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered", "Kornblith et al. 2019"
+    ),
+    "cka_unbiased": correlation(
+        "linear CKA without bias",
+        "HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased "
+        "for independent points; 0 on average for independent clouds of them",
+        "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
+    ),
+    "neighbor_overlap": share(
+        "neighborhood overlap",
+        f"share of common points among the {NEIGHBORS} nearest distinct points of each point that "
+        "is the first of its copies in both clouds",
+        "Doimo et al. 2020, where copies are neighbors too, and theirs is then higher",
+        resampling="share_sections",
+    ),
+}
 
 
 def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:

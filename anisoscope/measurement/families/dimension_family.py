@@ -4,6 +4,7 @@ All are NaN where too few points are distinct, but for the published rule of LLM
 """
 
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +12,14 @@ from jax import Array
 
 from anisoscope.measurement.families.leading_family import remaining, without_longest
 from anisoscope.measurement.quantity import (
-    HERE,
-    NOT_NEGATIVE,
+    AT_LEAST_1,
     SHAPE_OF_LEARNING,
     Family,
+    Quantity,
     Values,
-    declare,
+    count,
+    magnitude,
+    share,
 )
 from anisoscope.measurement.resampling import (
     Cloud,
@@ -42,7 +45,16 @@ NOISE = (
 PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of points
 WITHOUT = "twonn_without_longest"
 
-_sections = functools.partial(declare, resampling="sections", range=NOT_NEGATIVE)
+_dimension = functools.partial(magnitude, resampling="sections")
+CAI = (
+    "after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place of "
+    "cosines: this project"
+)
+BENT = (
+    "gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud that is "
+    "stretched and not bent has none of its own"
+)
+HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
 
 READERS = {
     "twonn": dimension.twonn,
@@ -57,35 +69,55 @@ COUNTS = {
     "microscope_useless": lambda neighbors: dimension.twonn_microscope(neighbors).useless,
     "microscope_dropped": lambda neighbors: dimension.twonn_microscope(neighbors).dropped,
 }
-DIMENSION = _sections(
-    f"""
-    twonn: intrinsic dimension (TwoNN, 90 % fit)
-        slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct
-        points{FEW} -- Facco et al. 2017
-    twonn_mle: intrinsic dimension (TwoNN, maximum likelihood)
-        (n - 1) / sum ln(r2/r1) over the n distinct points{FEW}
-        -- Facco et al. 2017, in DADApy's unbiased form
-    twonn_bayes: intrinsic dimension (TwoNN, posterior mean)
-        (2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}
-        -- Facco et al. 2017, with DADApy's prior
-    twonn_bayes_std: intrinsic dimension (TwoNN, posterior deviation)
-        sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are
-        not{FEW} -- Facco et al. 2017, with DADApy's prior
-    {PUBLISHED}: intrinsic dimension (LLM-Microscope's 20 % rule)
-        slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped
-        points counted in F -- {SHAPE_OF_LEARNING}
-    duplicate_points in points by batches: copies of an earlier point
-        points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|);
-        left out of every dimension but LLM-Microscope's -- {HERE}
-    twonn_dropped in points by batches: distinct points without a ratio
-        distinct points without two finite neighbors; left out of all but LLM-Microscope's
-        -- {HERE}
-    microscope_useless in points by batches: useless points (LLM-Microscope)
-        r1 < 1e-8 mean|x - E x|, copies being neighbors -- {SHAPE_OF_LEARNING}
-    microscope_dropped in points by batches: dropped points (LLM-Microscope)
-        useless points and those with r2/r1 <= 1 + 1e-8; still counted in F -- {SHAPE_OF_LEARNING}
-    """
-)
+DIMENSION = {
+    "twonn": _dimension(
+        "intrinsic dimension (TwoNN, 90 % fit)",
+        "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct "
+        f"points{FEW}",
+        "Facco et al. 2017",
+    ),
+    "twonn_mle": _dimension(
+        "intrinsic dimension (TwoNN, maximum likelihood)",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
+        "Facco et al. 2017, in DADApy's unbiased form",
+    ),
+    "twonn_bayes": _dimension(
+        "intrinsic dimension (TwoNN, posterior mean)",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
+        "Facco et al. 2017, with DADApy's prior",
+    ),
+    "twonn_bayes_std": _dimension(
+        "intrinsic dimension (TwoNN, posterior deviation)",
+        "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are "
+        f"not{FEW}",
+        "Facco et al. 2017, with DADApy's prior",
+    ),
+    PUBLISHED: _dimension(
+        "intrinsic dimension (LLM-Microscope's 20 % rule)",
+        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped "
+        "points counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+    "duplicate_points": count(
+        "copies of an earlier point",
+        "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); "
+        "left out of every dimension but LLM-Microscope's",
+    ),
+    "twonn_dropped": count(
+        "distinct points without a ratio",
+        "distinct points without two finite neighbors; left out of all but LLM-Microscope's",
+    ),
+    "microscope_useless": count(
+        "useless points (LLM-Microscope)",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbors",
+        SHAPE_OF_LEARNING,
+    ),
+    "microscope_dropped": count(
+        "dropped points (LLM-Microscope)",
+        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
+        SHAPE_OF_LEARNING,
+    ),
+}
 DIMENSION[WITHOUT] = without_longest(DIMENSION["twonn"])
 
 SCALE_READERS = {
@@ -93,74 +125,101 @@ SCALE_READERS = {
     "levina_bickel": scale.levina_bickel,
     "local_dimension": scale.local_quantiles,
 }
-SCALE = _sections(
-    f"""
-    gride over neighbors: intrinsic dimension (GRIDE)
-        maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}
-        -- Denti et al. 2022, The generalized ratios intrinsic dimension estimator
-    decimation over factor by batches: intrinsic dimension of a thinned cloud
-        twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}
-        -- Facco et al. 2017, where subsets are drawn at random; by order neighbors of one cluster
-        are thinned evenly
-    levina_bickel: intrinsic dimension (Levina-Bickel, 20 neighbors)
-        inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}
-        -- Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005
-    local_dimension over quantile: local dimension (20 neighbors), quantile over points
-        quantile over distinct points of (20 - 2) / sum_{{j < 20}} ln(r_20/r_j), interpolated in
-        1/d{FEW} -- Levina and Bickel 2004
-    """
-)
+SCALE = {
+    "gride": _dimension(
+        "intrinsic dimension (GRIDE)",
+        f"maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}",
+        "Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
+        dims=("layer", "neighbors"),
+    ),
+    "decimation": magnitude(
+        "intrinsic dimension of a thinned cloud",
+        f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
+        "Facco et al. 2017, where subsets are drawn at random; by order neighbors of one cluster "
+        "are thinned evenly",
+        dims=("layer", "factor"),
+        resampling="",
+    ),
+    "levina_bickel": _dimension(
+        "intrinsic dimension (Levina-Bickel, 20 neighbors)",
+        f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
+        "Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
+    ),
+    "local_dimension": _dimension(
+        "local dimension (20 neighbors), quantile over points",
+        "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in "
+        f"1/d{FEW}",
+        "Levina and Bickel 2004",
+        dims=("layer", "quantile"),
+    ),
+}
 RANKS = {
     "marchenko_pastur_rank": estimators.marchenko_pastur_rank,
     "gavish_donoho_rank": estimators.gavish_donoho_rank,
 }
-ESTIMATORS = _sections(
-    f"""
-    correlation_dimension: correlation dimension
-        ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians of
-        the distances to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}
-        -- Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt
-    ph_dimension: dimension of the minimum spanning tree
-        1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct
-        points{FEW} -- Steele 1988; Schweinhart 2020; sizes and fit: this project
-    marchenko_pastur_rank by jackknife: principal directions above the Marchenko-Pastur edge
-        number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}
-        -- Marchenko and Pastur 1967
-    gavish_donoho_rank by jackknife: principal directions above Gavish and Donoho's threshold
-        number of singular values above the optimal hard threshold of unknown noise, {NOISE}
-        -- Gavish and Donoho 2014
-    """
-)
+ESTIMATORS = {
+    "correlation_dimension": _dimension(
+        "correlation dimension",
+        "ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians "
+        f"of the distances to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}",
+        "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
+    ),
+    "ph_dimension": _dimension(
+        "dimension of the minimum spanning tree",
+        "1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct "
+        f"points{FEW}",
+        "Steele 1988; Schweinhart 2020; sizes and fit: this project",
+    ),
+    "marchenko_pastur_rank": magnitude(
+        "principal directions above the Marchenko-Pastur edge",
+        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}",
+        "Marchenko and Pastur 1967",
+    ),
+    "gavish_donoho_rank": magnitude(
+        "principal directions above Gavish and Donoho's threshold",
+        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE}",
+        "Gavish and Donoho 2014",
+    ),
+}
 
 COUNTED = (
     f"N of how many distinct points a point is one of the {NEAREST} nearest, over the distinct "
     "points"
 )
 COVARIANCE = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
-HUBNESS = declare(
-    f"""
-    hub_skewness by sections: skewness of the occurrences as a neighbor
-        E (N - E N)^3 / sd(N)^3, {COUNTED}
-    antihub_share [0, 1] by share_sections: share of points that are nobody's neighbor
-        share with N = 0, {COUNTED}
-    largest_hub [0, inf] by batches: occurrences of the largest hub
-        max N / {NEAREST}, {COUNTED}
-    """,  # the largest hub of a section does not show how that of the whole varies
-    source="Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space",
-)
-LOCAL = declare(
-    f"""
-    local_anisotropy [0, 1]: anisotropy of neighborhoods ({COUNT} neighbors)
-        mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}
-    local_participation_ratio [1, inf]: participation ratio of neighborhoods ({COUNT} neighbors)
-        mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {COVARIANCE}
-    """,
-    resampling="sections",
-    source="after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place "
-    "of cosines: this project",
-    null_words="gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud "
-    "that is stretched and not bent has none of its own",
-)
+HUBNESS = {
+    "hub_skewness": Quantity(
+        "skewness of the occurrences as a neighbor",
+        f"E (N - E N)^3 / sd(N)^3, {COUNTED}",
+        HUBS,
+        resampling="sections",
+    ),
+    "antihub_share": share(
+        "share of points that are nobody's neighbor",
+        f"share with N = 0, {COUNTED}",
+        HUBS,
+        resampling="share_sections",
+    ),
+    # the largest hub of a section does not show how that of the whole varies
+    "largest_hub": magnitude(
+        "occurrences of the largest hub", f"max N / {NEAREST}, {COUNTED}", HUBS, resampling=""
+    ),
+}
+LOCAL = {
+    "local_anisotropy": share(
+        f"anisotropy of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}",
+    ),
+    "local_participation_ratio": Quantity(
+        f"participation ratio of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {COVARIANCE}",
+        range=AT_LEAST_1,
+    ),
+}
+LOCAL = {
+    name: replace(entry, source=CAI, resampling="sections", null_words=BENT)
+    for name, entry in LOCAL.items()
+}
 
 
 def mask_few_points(values: Values, neighbors: Neighbors) -> Values:

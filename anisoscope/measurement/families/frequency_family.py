@@ -1,11 +1,21 @@
 """Family frequency: how a cloud depends on the frequency of the characters at its points."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.data.unigrams import BINS, LENGTHS
-from anisoscope.measurement.quantity import HERE, Family, Values, declare
+from anisoscope.measurement.quantity import (
+    Family,
+    Values,
+    correlation,
+    count,
+    magnitude,
+    norm,
+    share,
+)
 from anisoscope.measurement.resampling import Cloud, Types, leave_out
 from anisoscope.metrics import frequency
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
@@ -19,43 +29,59 @@ CHANCE = (
     f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few "
     "points lies farther off"
 )
-QUANTITIES = declare(
-    f"""
-    frequency_correlation [-1, 1]: correlation of log frequency and distance to the own centroid
-        Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split;
-        {CHANCE}
-    frequency_correlation_over_types [-1, 1]: correlation of log frequency and \
-            distance to the own centroid, over types
-        Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}
-    centroid_distance [0, inf] in activation as E |x − c|: distance to the own centroid
-        E d {FREQUENT}; {DISTANCE}
-    variance_share_between_types [0, 1]: share of the variance between types
-        sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance
-        (K - 1)/(n - 1) of K types of n points -- {HERE}
-    norm_by_frequency [0, inf] in activation as E |x| over frequency: \
-            mean norm by the frequency of the character
-        E |x| over the points of each quarter: characters in the order of their frequency in the
-        training split, each quarter about as many positions of it -- {HERE}
-    centroid_distance_by_frequency [0, inf] in activation as E |x − c| over frequency: \
-            distance to the own centroid by the frequency of the character
-        E d over the points of each quarter, as in norm_by_frequency, whose character occurs at
-        {LEAST} points of the cloud or more, d = |x - mean of the other points of the same
-        character|
-    frequent_points [0, inf] in points by batches: points of frequent types
-        number of points, {FREQUENT} -- {HERE}
-    frequent_types [0, inf] in types by batches: frequent types
-        number of different last n characters {FREQUENT} -- {HERE}
-    """,
-    dims=("layer", "ngram"),
-    source=SOURCE,
-)
+BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
+QUANTITIES = {
+    "frequency_correlation": correlation(
+        "correlation of log frequency and distance to the own centroid",
+        f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; "
+        f"{CHANCE}",
+        SOURCE,
+    ),
+    "frequency_correlation_over_types": correlation(
+        "correlation of log frequency and distance to the own centroid, over types",
+        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}",
+        SOURCE,
+    ),
+    "centroid_distance": norm(
+        "distance to the own centroid", f"E d {FREQUENT}; {DISTANCE}", SOURCE, symbol="E |x − c|"
+    ),
+    "variance_share_between_types": share(
+        "share of the variance between types",
+        f"sum_k n_k |m_k - m|^2 / sum_i |x_i - m|^2 {FREQUENT}, m_k the mean of type k; by chance "
+        "(K - 1)/(n - 1) of K types of n points",
+    ),
+    "norm_by_frequency": norm(
+        "mean norm by the frequency of the character",
+        "E |x| over the points of each quarter: characters in the order of their frequency in the "
+        "training split, each quarter about as many positions of it",
+        symbol="E |x|",
+    ),
+    "centroid_distance_by_frequency": norm(
+        "distance to the own centroid by the frequency of the character",
+        "E d over the points of each quarter, as in norm_by_frequency, whose character occurs at "
+        f"{LEAST} points of the cloud or more, d = |x - mean of the other points of the same "
+        "character|",
+        SOURCE,
+        symbol="E |x − c|",
+    ),
+    "frequent_points": count("points of frequent types", f"number of points, {FREQUENT}"),
+    "frequent_types": magnitude(
+        "frequent types",
+        f"number of different last n characters {FREQUENT}",
+        units="types",
+        resampling="",
+    ),
+}
+QUANTITIES = {
+    name: replace(entry, dims=("layer", "ngram" if name not in BIN_QUANTITIES else "frequency"))
+    for name, entry in QUANTITIES.items()
+}
 TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
     "frequency_correlation",
     "frequency_correlation_over_types",
     "variance_share_between_types",
 )
-BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
 
 
 def compute(cloud: Cloud) -> Values:

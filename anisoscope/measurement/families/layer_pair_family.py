@@ -3,6 +3,8 @@
 Their null model compares a layer with other windows of the other one. S are sections.
 """
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 from jax import Array
@@ -10,60 +12,74 @@ from jax import Array
 from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_nearest
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import (
+    AT_MOST_1,
     LAYERS,
     MEASURED,
     Family,
+    Quantity,
     Values,
-    declare,
+    correlation,
+    share,
 )
 from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
 from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
 
 LINEAR = (
-    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007;"
-    f" without the directions of X below {cloud_pairs.SMALLEST:g} of its largest, columns of one "
+    "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; "
+    f"without the directions of X below {cloud_pairs.SMALLEST:g} of its largest, columns of one "
     "size: this project"
 )
 LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
 FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y"
 NORMED = "both centered and of norm 1; none of layer 0"
 
-ALIGNMENT = declare(
-    """
-    rsa_layers [-1, 1]: representational similarity of two layers
-        Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points
-        -- Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr
-    procrustes_layers [0, 1]: orthogonal Procrustes similarity of two layers
-        max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered
-        -- Schoenemann 1966; Williams et al. 2021, Generalized shape metrics
-    """,
-    dims=LAYERS,
-)
-IMBALANCE = declare(
-    """
-    information_imbalance_layers [0, 2]: information imbalance from a layer to another
-        2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct
-        points; 1 where they know nothing of one another, near 0 where nearness in `layer` tells
-        that in `other_layer`
-        -- Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is
-        lower; between layers: arXiv 2405.15471
-    """,
-    dims=LAYERS,
-    resampling="sections",
-)
-LINEARITY = declare(
-    f"""
-    linearity [0, 1]: linearity of a layer in the one before
-        {FIT} the layer, {NORMED} -- {LINEAR}
-    linearity_adjusted [-inf, 1]: linearity of a layer, less what chance gives
-        1 - (1 - linearity) {LEFT} -- {LINEAR}; Ezekiel 1930
-    linearity_update [0, 1]: linearity of what a block adds
-        {FIT} the layer less the one before, {NORMED} -- {LINEAR}
-    linearity_update_adjusted [-inf, 1]: linearity of what a block adds, less what chance gives
-        1 - (1 - linearity_update) {LEFT} -- {LINEAR}; Ezekiel 1930
-    """,
-)
+ALIGNMENT = {
+    "rsa_layers": correlation(
+        "representational similarity of two layers",
+        "Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
+        "Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
+    ),
+    "procrustes_layers": share(
+        "orthogonal Procrustes similarity of two layers",
+        "max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
+        "Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
+    ),
+}
+ALIGNMENT = {name: replace(entry, dims=LAYERS) for name, entry in ALIGNMENT.items()}
+IMBALANCE = {
+    "information_imbalance_layers": Quantity(
+        "information imbalance from a layer to another",
+        "2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct "
+        "points; 1 where they know nothing of one another, near 0 where nearness in `layer` tells "
+        "that in `other_layer`",
+        "Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is "
+        "lower; between layers: arXiv 2405.15471",
+        range=(0.0, 2.0),
+        dims=LAYERS,
+        resampling="sections",
+    )
+}
+LINEARITY = {
+    "linearity": share(
+        "linearity of a layer in the one before", f"{FIT} the layer, {NORMED}", LINEAR
+    ),
+    "linearity_adjusted": Quantity(
+        "linearity of a layer, less what chance gives",
+        f"1 - (1 - linearity) {LEFT}",
+        f"{LINEAR}; Ezekiel 1930",
+        range=AT_MOST_1,
+    ),
+    "linearity_update": share(
+        "linearity of what a block adds", f"{FIT} the layer less the one before, {NORMED}", LINEAR
+    ),
+    "linearity_update_adjusted": Quantity(
+        "linearity of what a block adds, less what chance gives",
+        f"1 - (1 - linearity_update) {LEFT}",
+        f"{LINEAR}; Ezekiel 1930",
+        range=AT_MOST_1,
+    ),
+}
 
 
 def measure_alignment(clouds: Clouds) -> dict[str, Values]:

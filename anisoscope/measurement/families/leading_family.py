@@ -7,12 +7,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import (
-    HERE,
+    AT_LEAST_1,
+    AT_MOST_1,
     SHAPE_OF_LEARNING,
     Family,
     Quantity,
     Values,
-    declare,
+    share,
 )
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import leading
@@ -28,35 +29,49 @@ READERS = {  # each reads the cloud, membership of its points, and weights 1 or 
     "first_token_variance_share_by_norm": leading.share_by_norm,
     "longest_vectors_variance_share": leading.share_between,
 }
-QUANTITIES = declare(
-    f"""
-    first_token_variance_share [0, 1]: \
-            share of the scatter between the first token of each window and the rest
-        f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of
-        the anisotropy
-    first_token_variance_share_by_norm [0, 1]: that share, expected from the norms alone
-        f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2
-    longest_vectors_variance_share [0, 1]: \
-            share of the scatter between the longest 1 % of the vectors and the rest
-        f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy
-    first_pc_kurtosis [1, inf]: kurtosis of the scores on the first principal direction
-        E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points
-        makes v_1
-    first_pc_variance_by_position [-inf, 1]: \
-            share of the variance along the first principal direction between positions of the window
-        1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2,
-        s = <x, v_1>, over the g positions t of n points, f_t the share of the points at t; about 0
-        where positions do not tell s
-        -- epsilon squared of Kelley 1935; of this direction: this project
-    norm_ratio [1, inf] by batches: largest norm over the median norm
-        max |x| / median |x|, of two medians the lower
-        -- after Sun et al. 2024, Massive Activations in Large Language Models
-    anisotropy_without_longest [0, 1] over without: anisotropy without the longest vectors
-        max(lambda) / sum(lambda) {REMOVED}; what is removed is long, so that this lowers it in the
-        Gaussian null model too -- {SHAPE_OF_LEARNING}; the removal: this project
-    """,
-    source=HERE,
-)
+QUANTITIES = {
+    "first_token_variance_share": share(
+        "share of the scatter between the first token of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of "
+        "the anisotropy",
+    ),
+    "first_token_variance_share_by_norm": share(
+        "that share, expected from the norms alone",
+        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+    ),
+    "longest_vectors_variance_share": share(
+        "share of the scatter between the longest 1 % of the vectors and the rest",
+        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+    ),
+    "first_pc_kurtosis": Quantity(
+        "kurtosis of the scores on the first principal direction",
+        "E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points "
+        "makes v_1",
+        range=AT_LEAST_1,
+    ),
+    "first_pc_variance_by_position": Quantity(
+        "share of the variance along the first principal direction between positions of the window",
+        "1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = "
+        "<x, v_1>, over the g positions t of n points, f_t the share of the points at t; about 0 "
+        "where positions do not tell s",
+        "epsilon squared of Kelley 1935; of this direction: this project",
+        range=AT_MOST_1,
+    ),
+    "norm_ratio": Quantity(
+        "largest norm over the median norm",
+        "max |x| / median |x|, of two medians the lower",
+        "after Sun et al. 2024, Massive Activations in Large Language Models",
+        range=AT_LEAST_1,
+        resampling="",
+    ),
+    "anisotropy_without_longest": share(
+        "anisotropy without the longest vectors",
+        f"max(lambda) / sum(lambda) {REMOVED}; what is removed is long, so that this lowers it in "
+        "the Gaussian null model too",
+        f"{SHAPE_OF_LEARNING}; the removal: this project",
+        dims=BY_WITHOUT,
+    ),
+}
 FIRST_TOKEN_SHARES = tuple(READERS)[:2]
 
 

@@ -9,7 +9,15 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, Family, Values, declare
+from anisoscope.measurement.quantity import (
+    AT_LEAST_1,
+    AT_MOST_1,
+    Family,
+    Quantity,
+    Values,
+    magnitude,
+    share,
+)
 from anisoscope.measurement.resampling import leave_out
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.logit_lens import Unembedding
@@ -19,36 +27,54 @@ TRUE = (
     "y the token that the point is to predict: the next, or of masked characters its own; points "
     "without left out"
 )
-QUANTITIES = declare(
-    f"""
-    logit_lens_entropy [0, inf] in nat: entropy of the logit lens
-        mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and unembedding
-        at layer l
-    logit_lens_divergence [0, inf] in nat: divergence of the logit lens from the output
-        mean over points of sum p ln(p / p_l), p that of the last layer
-        -- {LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens
-    logit_lens_loss [0, inf] in bit: loss of the logit lens
-        mean over points of -log2 p_l(y), {TRUE}
-    logit_lens_probability [0, 1]: probability of the true token
-        mean over points of p_l(y), {TRUE}
-    logit_lens_rank [1, inf]: rank of the true token
-        mean over points of 1 + the number of tokens with larger logits than y, {TRUE}
-    logit_lens_settled [0, 1]: share of answers that are settled
-        share of points whose largest logit, at this layer and all behind it, is where the output
-        has it; 1 less its mean over blocks is the mean share of the blocks before the answer
-        settles -- {HERE}
-    unembedding_alignment [0, 1]: alignment with the unembedding
-        |U'W|_F^2 / k, U the k = {logit_lens.DIRECTIONS} leading principal directions of the layer,
-        W those of the tokens' unembeddings about their mean, times the norm's scale, k at most the
-        tokens less one; k/D by chance
-        -- reconstruction: squared cosines of principal subspaces, this project
-    target_token_collapse [-inf, 1]: collapse of the points of one true token
-        1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means of
-        the K true tokens and of all n points, {TRUE}; 0 where tokens say nothing of the points
-        -- reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces
-    """,
-    source=LENS,
-)
+QUANTITIES = {
+    "logit_lens_entropy": magnitude(
+        "entropy of the logit lens",
+        "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and "
+        "unembedding at layer l",
+        LENS,
+        units="nat",
+    ),
+    "logit_lens_divergence": magnitude(
+        "divergence of the logit lens from the output",
+        "mean over points of sum p ln(p / p_l), p that of the last layer",
+        f"{LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
+        units="nat",
+    ),
+    "logit_lens_loss": magnitude(
+        "loss of the logit lens", f"mean over points of -log2 p_l(y), {TRUE}", LENS, units="bit"
+    ),
+    "logit_lens_probability": share(
+        "probability of the true token", f"mean over points of p_l(y), {TRUE}", LENS
+    ),
+    "logit_lens_rank": Quantity(
+        "rank of the true token",
+        f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
+        LENS,
+        range=AT_LEAST_1,
+    ),
+    "logit_lens_settled": share(
+        "share of answers that are settled",
+        "share of points whose largest logit, at this layer and all behind it, is where the output "
+        "has it; 1 less its mean over blocks is the mean share of the blocks before the answer "
+        "settles",
+    ),
+    "unembedding_alignment": share(
+        "alignment with the unembedding",
+        f"|U'W|_F^2 / k, U the k = {logit_lens.DIRECTIONS} leading principal directions of the "
+        "layer, W those of the tokens' unembeddings about their mean, times the norm's scale, k at "
+        "most the tokens less one; k/D by chance",
+        "reconstruction: squared cosines of principal subspaces, this project",
+    ),
+    "target_token_collapse": Quantity(
+        "collapse of the points of one true token",
+        "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means "
+        f"of the K true tokens and of all n points, {TRUE}; 0 where tokens say nothing of the "
+        "points",
+        "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
+        range=AT_MOST_1,
+    ),
+}
 
 
 def compute(

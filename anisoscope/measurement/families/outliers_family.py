@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, Family, Values, declare
+from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
@@ -19,33 +19,57 @@ READERS = {  # each reads the cloud, and weights 1 or 0 of its points
     "coordinate_kurtosis": outliers.coordinate_kurtosis,
     "activation_kurtosis": outliers.activation_kurtosis,
 }
-OUTLIERS = declare(
-    f"""
-    top_coordinate_variance_share [0, 1] over top: variance in the top coordinates
-        share of the total variance in the `top` coordinates of largest variance
-    coordinate_kurtosis [1, inf]: kurtosis across coordinates
-        D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j -- after He et al. 2024
-    activation_kurtosis [1, inf]: kurtosis of the activations
-        mean over coordinates of the kurtosis over points
-    coordinate_peak [1, inf]: peak of a vector's coordinates
-        mean over points i of {PEAK} -- after {SUN}; the median of each position
-    massive_activation [1, inf] by batches: most massive activation
-        largest over points i of {PEAK} -- after {SUN}; the median of each position
-    anisotropy_without_top_coordinates [0, 1] over top: anisotropy, top coordinates left out
-        max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance
-    """,
-    source=HERE,
-)
-MASSIVE_POINTS = declare(
-    f"""
-    massive_points [0, 1] over ratio: share of points with a massive activation
-        share of the points whose largest |coordinate| exceeds the median of their own by a factor
-        above `ratio` -- {SUN}: about 1,000 times the median there, of all points together
-    long_points [0, 1] over ratio: share of long points
-        share of the points whose norm exceeds the median norm, of two the lower, by a factor above
-        `ratio` -- {HERE}
-    """,
-)
+OUTLIERS = {
+    "top_coordinate_variance_share": share(
+        "variance in the top coordinates",
+        "share of the total variance in the `top` coordinates of largest variance",
+        dims=("layer", "top"),
+    ),
+    "coordinate_kurtosis": Quantity(
+        "kurtosis across coordinates",
+        "D sum_j v_j^2 / (sum_j v_j)^2, v_j the variance of coordinate j",
+        "after He et al. 2024",
+        range=AT_LEAST_1,
+    ),
+    "activation_kurtosis": Quantity(
+        "kurtosis of the activations",
+        "mean over coordinates of the kurtosis over points",
+        range=AT_LEAST_1,
+    ),
+    "coordinate_peak": Quantity(
+        "peak of a vector's coordinates",
+        f"mean over points i of {PEAK}",
+        f"after {SUN}; the median of each position",
+        range=AT_LEAST_1,
+    ),
+    "massive_activation": Quantity(
+        "most massive activation",
+        f"largest over points i of {PEAK}",
+        f"after {SUN}; the median of each position",
+        range=AT_LEAST_1,
+        resampling="",
+    ),
+    "anisotropy_without_top_coordinates": share(
+        "anisotropy, top coordinates left out",
+        "max(lambda) / sum(lambda), of the cloud without its `top` coordinates of largest variance",
+        dims=("layer", "top"),
+    ),
+}
+MASSIVE_POINTS = {
+    "massive_points": share(
+        "share of points with a massive activation",
+        "share of the points whose largest |coordinate| exceeds the median of their own by a "
+        "factor above `ratio`",
+        f"{SUN}: about 1,000 times the median there, of all points together",
+        dims=("layer", "ratio"),
+    ),
+    "long_points": share(
+        "share of long points",
+        "share of the points whose norm exceeds the median norm, of two the lower, by a factor "
+        "above `ratio`",
+        dims=("layer", "ratio"),
+    ),
+}
 
 
 def measure_outliers(cloud: Cloud) -> Values:

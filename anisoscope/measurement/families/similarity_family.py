@@ -1,11 +1,23 @@
 """Family similarity: cosines, norms and the partition function of vectors that are not centered."""
 
+import math
+
 import jax
 from jax import Array
 
 from anisoscope.measurement.families import leading_family
 from anisoscope.measurement.null_models import FLIPPED
-from anisoscope.measurement.quantity import HERE, INHERENT, MEASURED, Family, Values, declare
+from anisoscope.measurement.quantity import (
+    INHERENT,
+    MEASURED,
+    Family,
+    Quantity,
+    Values,
+    correlation,
+    magnitude,
+    norm,
+    share,
+)
 from anisoscope.measurement.resampling import Cloud, over_folds
 from anisoscope.metrics import similarity
 
@@ -13,35 +25,35 @@ SIGNS = (
     "flipped, {} where each cluster's vectors are multiplied by one random sign, says what a cloud "
     "without a mean has; without clusters each point has a sign of its own"
 )
-QUANTITIES = declare(
-    f"""
-    mean_cosine [-1, 1]: mean cosine of pairs
-        (|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0 -- {INHERENT}
-    mean_cosine_drift [0, inf]: mean cosine, part of the drift
-        |E x|^2 mean over pairs of 1/(|x_i| |x_j|)
-    mean_cosine_residual: mean cosine, residual
-        mean_cosine - mean_cosine_drift
-    drift [0, inf] in activation as |E x|: norm of the mean vector (drift)
-        |E x| -- {INHERENT}
-    relative_drift [0, 1]: relative drift
-        |E x| / sqrt(E |x|^2)
-    mean_norm [0, inf] in activation as E |x|: mean norm
-        E |x| -- {INHERENT}
-    log_partition_isotropy [-inf, 0]: log of the partition function's isotropy
-        ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X
-        -- Mu and Viswanath 2018; both signs: this project
-    """,
-    {
-        "mean_cosine": ((FLIPPED,), SIGNS.format("the expected value")),
-        "mean_cosine_drift": (
-            (),
-            "the excess of mean_cosine over flipped says how far it is from chance",
-        ),
-        "drift relative_drift": ((FLIPPED,), SIGNS.format("the root mean square")),
-        "mean_norm": ((), "flipped leaves it as it is"),
-    },
-    source=HERE,
-)
+ROOT_MEAN_SQUARE = {"nulls": (FLIPPED,), "null_words": SIGNS.format("the root mean square")}
+QUANTITIES = {
+    "mean_cosine": correlation(
+        "mean cosine of pairs",
+        "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
+        INHERENT,
+        nulls=(FLIPPED,),
+        null_words=SIGNS.format("the expected value"),
+    ),
+    "mean_cosine_drift": magnitude(
+        "mean cosine, part of the drift",
+        "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)",
+        null_words="the excess of mean_cosine over flipped says how far it is from chance",
+    ),
+    "mean_cosine_residual": Quantity("mean cosine, residual", "mean_cosine - mean_cosine_drift"),
+    "drift": norm(
+        "norm of the mean vector (drift)", "|E x|", INHERENT, symbol="|E x|", **ROOT_MEAN_SQUARE
+    ),
+    "relative_drift": share("relative drift", "|E x| / sqrt(E |x|^2)", **ROOT_MEAN_SQUARE),
+    "mean_norm": norm(
+        "mean norm", "E |x|", INHERENT, symbol="E |x|", null_words="flipped leaves it as it is"
+    ),
+    "log_partition_isotropy": Quantity(
+        "log of the partition function's isotropy",
+        "ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X",
+        "Mu and Viswanath 2018; both signs: this project",
+        range=(-math.inf, 0.0),
+    ),
+}
 READERS = {  # each reads the cloud, and weights 1 or 0 of its points
     "mean_cosine": similarity.mean_cosine,
     "mean_cosine_drift": lambda *cloud: similarity.mean_cosine_parts(*cloud).drift,

@@ -10,12 +10,14 @@ import jax.numpy as jnp
 
 from anisoscope.measurement.null_models import CAPPED, ISOTROPIC, isotropic_spectra
 from anisoscope.measurement.quantity import (
-    HERE,
+    AT_LEAST_1,
     MEASURED,
     SHAPE_OF_LEARNING,
     Family,
+    Quantity,
     Values,
-    declare,
+    magnitude,
+    share,
 )
 from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import spectrum
@@ -25,52 +27,73 @@ SAMPLING = (
     "sampling alone gives"
 )
 SAME_SPECTRUM = "a Gaussian cloud of the same spectrum has the same value"
-QUANTITIES = declare(
-    f"""
-    anisotropy [0, 1]: anisotropy
-        max(lambda) / sum(lambda) -- {SHAPE_OF_LEARNING}
-    anisotropy_uncentered [0, 1]: anisotropy about the origin
-        top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered -- {HERE}
-    participation_ratio [1, inf]: participation ratio
-        (sum lambda)^2 / sum(lambda^2) -- Gao et al. 2017, after Litwin-Kumar et al. 2017
-    participation_ratio_corrected [0, inf]: participation ratio, corrected for the number of points
-        unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent
-        -- reconstruction after Chun et al. 2025
-    effective_rank [1, inf]: effective rank
-        exp(-sum p ln p), p = lambda / sum(lambda) -- after Roy and Vetterli 2007
-    rankme_centered [1, inf]: RankMe of the centered cloud
-        exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)
-        -- Garrido et al. 2023, who do not center
-    stable_rank [1, inf]: stable rank
-        sum(lambda) / max(lambda) -- Rudelson and Vershynin 2007
-    isoscore [0, 1]: IsoScore
-        ((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1) -- Rudman et al. 2022
-    isoscore_star [0, 1]: IsoScore*
-        IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004
-        -- Rudman and Eickhoff 2024; target and weight: this project
-    alpha_req [0, inf]: power-law exponent of the spectrum
-        -slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 lambda_1
-        -- Agrawal et al. 2022
-    alpha_req_r2 [0, 1]: R^2 of the power law
-        R^2 of that line -- {HERE}
-    """,
-    {
-        "anisotropy participation_ratio effective_rank rankme_centered stable_rank isoscore": (
-            (ISOTROPIC, CAPPED),
-            f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, says "
-            f"what this direction adds; {SAME_SPECTRUM}",
-        ),
-        "anisotropy_uncentered": (
-            (ISOTROPIC,),
-            f"{SAMPLING}; random signs of the vectors leave it as it is",
-        ),
-        "participation_ratio_corrected isoscore_star": (
-            (),
-            "takes off by itself what sampling adds; none says more",
-        ),
-        "alpha_req alpha_req_r2": ((ISOTROPIC,), f"{SAMPLING}; {SAME_SPECTRUM}"),
-    },
-)
+CHANCE = {
+    "nulls": (ISOTROPIC, CAPPED),
+    "null_words": f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, "
+    f"says what this direction adds; {SAME_SPECTRUM}",
+}
+POWER_LAW = {"nulls": (ISOTROPIC,), "null_words": f"{SAMPLING}; {SAME_SPECTRUM}"}
+UNBIASED = "takes off by itself what sampling adds; none says more"
+QUANTITIES = {
+    "anisotropy": share("anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, **CHANCE),
+    "anisotropy_uncentered": share(
+        "anisotropy about the origin",
+        "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered",
+        nulls=(ISOTROPIC,),
+        null_words=f"{SAMPLING}; random signs of the vectors leave it as it is",
+    ),
+    "participation_ratio": Quantity(
+        "participation ratio",
+        "(sum lambda)^2 / sum(lambda^2)",
+        "Gao et al. 2017, after Litwin-Kumar et al. 2017",
+        range=AT_LEAST_1,
+        **CHANCE,
+    ),
+    "participation_ratio_corrected": magnitude(
+        "participation ratio, corrected for the number of points",
+        "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent",
+        "reconstruction after Chun et al. 2025",
+        null_words=UNBIASED,
+    ),
+    "effective_rank": Quantity(
+        "effective rank",
+        "exp(-sum p ln p), p = lambda / sum(lambda)",
+        "after Roy and Vetterli 2007",
+        range=AT_LEAST_1,
+        **CHANCE,
+    ),
+    "rankme_centered": Quantity(
+        "RankMe of the centered cloud",
+        "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
+        "Garrido et al. 2023, who do not center",
+        range=AT_LEAST_1,
+        **CHANCE,
+    ),
+    "stable_rank": Quantity(
+        "stable rank",
+        "sum(lambda) / max(lambda)",
+        "Rudelson and Vershynin 2007",
+        range=AT_LEAST_1,
+        **CHANCE,
+    ),
+    "isoscore": share(
+        "IsoScore", "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)", "Rudman et al. 2022", **CHANCE
+    ),
+    "isoscore_star": share(
+        "IsoScore*",
+        "IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004",
+        "Rudman and Eickhoff 2024; target and weight: this project",
+        null_words=UNBIASED,
+    ),
+    "alpha_req": magnitude(
+        "power-law exponent of the spectrum",
+        "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 "
+        "lambda_1",
+        "Agrawal et al. 2022",
+        **POWER_LAW,
+    ),
+    "alpha_req_r2": share("R^2 of the power law", "R^2 of that line", **POWER_LAW),
+}
 READERS = {name: getattr(spectrum, name, None) for name in QUANTITIES} | {
     "isoscore_star": spectrum.isoscore_shrunk,
     "alpha_req": lambda spectra: spectrum.alpha_req(spectra).exponent,

@@ -1,40 +1,53 @@
 """Families trajectory and windows: the path of a window's vectors, and their spectrum."""
 
-from math import pi
+import math
 
 import jax.numpy as jnp
 from jax import Array
 from jax.lax import Precision
 
-from anisoscope.measurement.quantity import HERE, Family, Values, declare
+from anisoscope.measurement.quantity import Family, Quantity, Values, count, magnitude
 from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
 from anisoscope.metrics import windows
 
-TRAJECTORY = declare(
-    f"""
-    curvature [0, {pi}] in rad: curvature from token to token (contextual curvature)
-        mean of arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of
-        the cloud whose neighbors in the window are in it too; 0 of a straight path, pi/2 of
-        independent steps, 2 pi/3 of independent points
-        -- Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural
-        trajectories; by layer as in arXiv 2604.23985, whose formula is reconstructed
-    curvature_random_walk [0, {pi}] in rad: curvature of a random walk of the same steps
-        curvature with each v that of another point, in random order over all windows
-    curvature_by_position [0, {pi}] in rad over from_position: curvature by the place in the window
-        curvature at the points from this position of their window up to the next one listed
-    curvature_points [0, inf] in points by batches: points whose curvature is known
-        points whose tokens before and behind are in the cloud, at other places in space
-    """,
-    source=HERE,
-)
-WINDOWS = declare(
-    """
-    prompt_entropy [0, inf] in nat: entropy of a window's spectrum
-        mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n vectors
-        of the cloud in one window, not centered; at most ln min(n, D)
-        -- Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025
-    """,
-)
+TRAJECTORY = {
+    "curvature": Quantity(
+        "curvature from token to token (contextual curvature)",
+        "mean of arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of "
+        "the cloud whose neighbors in the window are in it too; 0 of a straight path, pi/2 of "
+        "independent steps, 2 pi/3 of independent points",
+        "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural "
+        "trajectories; by layer as in arXiv 2604.23985, whose formula is reconstructed",
+        range=(0.0, math.pi),
+        units="rad",
+    ),
+    "curvature_random_walk": Quantity(
+        "curvature of a random walk of the same steps",
+        "curvature with each v that of another point, in random order over all windows",
+        range=(0.0, math.pi),
+        units="rad",
+    ),
+    "curvature_by_position": Quantity(
+        "curvature by the place in the window",
+        "curvature at the points from this position of their window up to the next one listed",
+        range=(0.0, math.pi),
+        units="rad",
+        dims=("layer", "from_position"),
+    ),
+    "curvature_points": count(
+        "points whose curvature is known",
+        "points whose tokens before and behind are in the cloud, at other places in space",
+    ),
+}
+WINDOWS = {
+    "prompt_entropy": magnitude(
+        "entropy of a window's spectrum",
+        "mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n "
+        "vectors of the cloud in one window, not centered; at most ln min(n, D)",
+        "Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
+        units="nat",
+    )
+}
 
 
 def measure_trajectory(cloud: Cloud) -> Values:
