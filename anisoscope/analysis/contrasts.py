@@ -208,35 +208,30 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     """Return the settings of each condition, in order, that differ between runs, in words."""
     settings = varied(runs)
     groups = {  # settings that count as a single setting, by its name
-        "model.mask": ("model.mask", *(f"model.{name}" for name in masks.settings())),
-        "train.penalty": ("train.penalty", "train.penalty_layers"),
-        "train.optimizer": ("train.optimizer",),
+        "model.mask": ["model.mask", *(f"model.{name}" for name in masks.settings())],
+        "train.penalty": ["train.penalty", "train.penalty_layers"],
     }
     # an optimizer's learning rates are not named if it always has the same
     if "train.optimizer" in settings:
         own = ["train.optimizer", *(name for name in RATES if name in settings)]
         rates = pd.DataFrame({name: runs[name].values for name in own}).drop_duplicates()
-        settings = [name for name in settings if name not in own[1:]]
-        if not rates["train.optimizer"].is_unique:
-            groups["train.optimizer"] = own
+        groups["train.optimizer"] = own[:1] if rates["train.optimizer"].is_unique else own
+        settings = [name for name in settings if name not in RATES]
     parts = {
         name: [part for part in group if part in settings or part in RATES]
         for name, group in groups.items()
     }
     grouped = {part for group in parts.values() for part in group}
-    parts = {name: group for name, group in parts.items() if group} | {
-        name: [name] for name in settings if name not in grouped
+    parts |= {name: [name] for name in settings if name not in grouped}
+    parts = {name: group for name, group in parts.items() if group}
+    labels = runs["condition"].values.tolist()
+    return {
+        label: {
+            name: format_setting({part: runs[part].values[labels.index(label)] for part in group})
+            for name, group in parts.items()
+        }
+        for label in dict.fromkeys(labels)
     }
-    conditions = {}
-    for i, label in enumerate(runs["condition"].values):
-        conditions.setdefault(
-            label,
-            {
-                name: format_setting({part: runs[part].values[i] for part in group})
-                for name, group in parts.items()
-            },
-        )
-    return conditions
 
 
 def format_setting(values: dict[str, Any]) -> str:

@@ -54,17 +54,13 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
         if run_summaries.CORPUS in pair.changed:
             continue
         # runs of `before` first: joined again, the conditions are contrasted in this order
-        names = [
-            str(name)
-            for label in pair.labels
-            for name in runs.run.values[runs["condition"].values == label]
-        ]
-        without = {name: "its log has no gain over unigram" for name in names if best[name] is None}
-        without |= {
-            name: "it never gains anything"
-            for name in names
-            if name not in without and not best[name] > 0
-        }
+        condition, without = runs["condition"].values, {}
+        names = [str(run) for x in pair.labels for run in runs.run.values[condition == x]]
+        for name in names:
+            if best[name] is None:
+                without[name] = "its log has no gain over unigram"
+            elif not best[name] > 0:
+                without[name] = "it never gains anything"
         left = [name for name in names if name not in without]
         level = min((best[name] for name in left), default=np.nan)
         planned.append(Matched(pair.about, level, left, without))
@@ -101,8 +97,7 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
     if tables:
         joined = run_summaries.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        words = {"long_name": "training steps to the gain over unigram", "units": "step"}
-        frame = contrasts(joined.assign({STEPS: ("run", steps, words)}), jointly=True)
+        frame = contrasts(joined.assign({STEPS: ("run", steps)}), jointly=True)
     if frame.empty:  # a condition has no run left, which the table records
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
@@ -130,19 +125,15 @@ def contrast_runs(
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join(tables, {name: {} for name in tables})
     lines = {name: log.read_log(folder) for name, folder in folders.items()}
-    best = best_gains(configs, lines)
-    if not (planned := plan(joined, best)):
+    if not (planned := plan(joined, best_gains(configs, lines))):
         raise UserError(
             "--stages=matched: no two conditions differ in a single setting; omit this stage"
         )
     print(f"loss-matched: {len(planned)} contrasts")
     cut = {}  # each run's table up to its crossing of a level, by run and level
     for name, config in configs.items():
-        brackets = {
-            matched.level: bracket(lines[name], matched.level)
-            for matched in planned
-            if name in matched.runs
-        }
+        levels = [matched.level for matched in planned if name in matched.runs]
+        brackets = {level: bracket(lines[name], level) for level in levels}
         crossings = measured(config, texts[name], folders[name], brackets, name, stop)
         for level, end in crossings.items() if processes.is_first() else ():
             table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
@@ -205,14 +196,12 @@ def write(
 
     `tables` holds each run's table up to its crossing of a level, by run and level.
     """
-    found = [
-        contrast(matched, {name: tables[name, matched.level] for name in matched.runs})
-        for matched in planned
-    ]
-    changes, rows = zip(*found, strict=True)
-    (to / on_disk.DIGESTS).unlink(
-        missing_ok=True
-    )  # it certifies the files that are written before it
+    changes, rows = zip(
+        *(contrast(own, {run: tables[run, own.level] for run in own.runs}) for own in planned),
+        strict=True,
+    )
+    # the digests certify the files that are written before them
+    (to / on_disk.DIGESTS).unlink(missing_ok=True)
     paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
     changes = pd.concat(changes, ignore_index=True)
     joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])

@@ -69,17 +69,14 @@ def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
     for name, folder in folders.items():
         table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1)
         table = table.sel(statistic="mean", fit="early", kind="semi-NMF", rows="raw")
-        columns = table[list(TANGENT_COLUMNS)].assign(
-            {
-                name: table["enrichment_in_bin"].isel(bin=i, drop=True)
-                for i, name in enumerate(ENRICHMENT)
-            }
-        )
-        frame = columns.reset_coords(drop=True).to_dataframe().reset_index()
-        frames.append(frame.assign(run=name))
-    frame = pd.concat(frames, ignore_index=True)
+        bins = {
+            part: table["enrichment_in_bin"].isel(bin=i, drop=True)
+            for i, part in enumerate(ENRICHMENT)
+        }
+        columns = table[list(TANGENT_COLUMNS)].assign(bins).reset_coords(drop=True)
+        frames.append(columns.to_dataframe().reset_index().assign(run=name))
     order = ["run", "step", "layer", *TANGENT_COLUMNS, *ENRICHMENT]
-    joined_files.write_csv(frame[order], to / TANGENTS)
+    joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], to / TANGENTS)
     return to / TANGENTS
 
 
@@ -93,7 +90,7 @@ def digests(folders: Folders) -> dict[str, str]:
 
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
-    frame = _read_contrasts(folder / "contrasts_loss_matched.csv", OPTIONAL)
+    frame = _read_contrasts(folder / "contrasts_loss_matched.csv")
     path = folder / DIGESTS
     read = read_json(path, "run --stages=matched again") if path.exists() else {}
     if frame.empty or not folders or digests(folders) == read:
@@ -108,11 +105,11 @@ def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     return rows, _read_contrasts(folder / "contrasts.csv")
 
 
-def _read_contrasts(path: pathlib.Path, further: tuple[str, ...] = ()) -> pd.DataFrame:
+def _read_contrasts(path: pathlib.Path) -> pd.DataFrame:
     """Read a table of contrasts; no rows if it is absent."""
     if path.exists():
         return joined_files.read_csv(path, *COLUMNS, "without")
-    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *further, primary.ROLE])
+    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *OPTIONAL, primary.ROLE])
     return empty.astype(dict.fromkeys(Change._fields, float))
 
 
@@ -130,13 +127,9 @@ def bits(folder: pathlib.Path) -> dict[str, float]:
     Bits per character are NaN without a score.
     """
     validations = [line for line in log.read_log(folder) if line["kind"] == "valid"]
-    scores = {
-        "test": log.read_score(folder),
-        "valid": validations[-1] if validations else {},
-    }
-    values = {
-        f"{split}_{name}": value
-        for split, score in scores.items()
-        for name, value in ({"bits": score.get("bits_per_character", np.nan)} | score).items()
-    }
+    scores = {"test": log.read_score(folder), "valid": validations[-1] if validations else {}}
+    values = {}
+    for split, score in scores.items():
+        score = {"bits": score.get("bits_per_character", np.nan)} | score
+        values |= {f"{split}_{name}": value for name, value in score.items()}
     return {name: value for name, value in values.items() if name in run_summaries.BITS}

@@ -84,17 +84,13 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
         about = {"name": name} | DEFAULTS | contrast
         change = _at_last(runs, about) if about["at"] == "last" else _matched(runs, matched, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], crossed))
-    corrections = ("p_holm", "p_margin_holm", "verdict")
-    frame = pd.DataFrame(rows, columns=[name for name in READ if name not in corrections])
-    frame = frame.astype({"margin": float})
+    frame = pd.DataFrame(rows, columns=list(READ)).astype({"margin": float})
     stated = frame["margin"].notna()
     both = np.concatenate([frame["p"], frame.loc[stated, "p_margin"]]).astype(float)
     frame["p_holm"], margins = np.split(holm_of(both, len(frame)), [len(frame)])
-    frame["p_margin_holm"] = np.nan
-    frame.loc[stated, "p_margin_holm"] = margins
+    frame["p_margin_holm"] = pd.Series(margins, frame.index[stated])
     p = frame[["change", "p_holm", "p_margin_holm"]]
-    frame["verdict"] = [verdict(*row) for row in p.itertuples(index=False)]
-    return frame[list(READ)]
+    return frame.assign(verdict=[verdict(*row) for row in p.itertuples(index=False)])
 
 
 def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
@@ -117,29 +113,26 @@ def verdict(change: float, p: float, p_margin: float) -> str:
 
 def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
     labels, ends = list(dict.fromkeys(runs["condition"].values)), (about["before"], about["after"])
-    values = {(quantity, positions): x for quantity, positions, x in numbers(runs)}.get(
-        (about["quantity"], about["positions"])
-    )
+    condition = np.array([labels.index(label) for label in runs["condition"].values])
+    known = {(quantity, positions): values for quantity, positions, values in numbers(runs)}
+    values = known.get((about["quantity"], about["positions"]))
     if values is None or not {*ends} <= {*labels}:
         return UNKNOWN
+    before, after = map(labels.index, ends)
     for setting in TASK.get(about["quantity"], ()):  # bits of two objectives are two things
-        if setting in runs.coords:
-            first, other = (runs[setting].values[runs["condition"] == end][0] for end in ends)
-            if first != other:
-                return UNKNOWN
-    condition = np.array([labels.index(label) for label in runs["condition"].values])
-    return change_between(values, condition, pairing(runs), *map(labels.index, ends))
+        settings = runs[setting].values if setting in runs.coords else 0 * condition
+        if settings[condition == before][0] != settings[condition == after][0]:
+            return UNKNOWN
+    return change_between(values, condition, pairing(runs), before, after)
 
 
 def _matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
     """Take the row of the table; turn it round where the experiment has the other order."""
     ends = about["before"], about["after"]
     for pair in pairs(runs, jointly=True):
-        if set(pair.labels) != set(ends):
-            continue
         place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
         equal = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
-        if equal.any():
+        if {*pair.labels} == {*ends} and equal.any():
             change = Change(*matched.loc[equal, list(Change._fields)].iloc[0])
             change = change._replace(freedom=int(change.freedom), pairs=int(change.pairs))
             if pair.labels == ends:
@@ -150,11 +143,10 @@ def _matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> 
 
 def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -> pd.DataFrame:
     """Add a column to a table of contrasts: primary or exploratory."""
-    contrasts = [DEFAULTS | contrast for contrast in primary.values()]
     named = {
-        (frozenset((named["before"], named["after"])), named["quantity"], named["positions"])
-        for named in contrasts
-        if named["at"] == at
+        (frozenset((about["before"], about["after"])), about["quantity"], about["positions"])
+        for about in (DEFAULTS | contrast for contrast in primary.values())
+        if about["at"] == at
     }
     labels = {
         tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, jointly=True)
@@ -162,15 +154,3 @@ def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -
     places = frame[list(COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]
     return frame.assign(**{ROLE: roles})
-
-
-def format_interval(value: float, low: float, high: float) -> str:
-    """Format a value with its interval, if it has one."""
-    interval = f" [{format_number(low)}, {format_number(high)}]" if np.isfinite(low) else ""
-    return format_number(value) + interval
-
-
-def format_number(value: float) -> str:
-    """Format with three digits and a typographic minus sign."""
-    text = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return text.replace("-", "\N{MINUS SIGN}")

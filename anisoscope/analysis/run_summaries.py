@@ -91,17 +91,14 @@ def conditions(tables: Tables) -> dict[str, list[str]]:
     for name, table in tables.items():
         values = settings(table)
         seeds = tuple(values.pop(seed, None) for seed in SEEDS)
-        key = json.dumps([values, table.attrs["corpus_sha256"]])
-        groups.setdefault(key, {})[name] = seeds
+        groups.setdefault(json.dumps([values, table.attrs["corpus_sha256"]]), {})[name] = seeds
     members = []
     for group in groups.values():
         distinct = len({*group.values()}) == len(group)
         members += [list(group)] if distinct else [[name] for name in group]
     labels = [_label({name: tables[name] for name in names}) for names in members]
-    return {
-        label if labels.count(label) == 1 else names[0]: names
-        for label, names in zip(labels, members, strict=True)
-    }
+    named = zip(labels, members, strict=True)
+    return {label if labels.count(label) == 1 else names[0]: names for label, names in named}
 
 
 def _label(tables: Tables) -> str:
@@ -121,7 +118,7 @@ def corpora(tables: Tables) -> dict[str, str]:
     texts = {
         run: (table.attrs["corpus"], table.attrs["corpus_sha256"]) for run, table in tables.items()
     }
-    names = [name for name, _ in set(texts.values())]
+    names = [name for name, _ in {*texts.values()}]
     return {
         run: name if names.count(name) == 1 else f"{name} ({sha[:8]})"
         for run, (name, sha) in texts.items()
@@ -165,10 +162,8 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
 
 def without_unfinished(runs: xr.Dataset, tables: Tables) -> tuple[xr.Dataset, list[str]]:
     """Take out the shapes of runs whose tables end before their training does; name these runs."""
-    steps = {name: settings(table).get("train.steps") for name, table in tables.items()}
-    names = [  # a pretrained model has no steps
-        name for name, last in steps.items() if last and int(tables[name].step[-1]) < last
-    ]
+    last = {name: settings(table).get("train.steps") or 0 for name, table in tables.items()}
+    names = [name for name, table in tables.items() if int(table.step[-1]) < last[name]]
     kept = ~runs.run.isin(names)
     shapes = {name: runs[name].where(kept) for name in SHAPES if name in runs}
     return runs.assign(shapes if names else {}), names
@@ -200,8 +195,8 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
     the first token above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
     """
     about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
-    scored = [name for name in BITS if name in runs]
-    frame = runs[scored].to_dataframe()[[*about, *scored]]
+    columns = [*about, *(name for name in BITS if name in runs)]
+    frame = runs[columns].reset_coords().to_dataframe()[columns]
     last_values = {}
     for name, table in tables.items():
         last, read, own = table.isel(step=-1), shapes(table), settings(table)
@@ -216,27 +211,21 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
                     values[f"sink_head_share_{above}"] = sink_head_share(first, above)[place]
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 means = last[over_blocks(quantity)].sel(positions=positions)
-                values[f"{quantity}{suffix}"] = means.sel(statistic="mean").item()
-                values[f"{quantity}_std{suffix}"] = means.sel(statistic="std").item()
-            for key in read:
-                values[f"{key}{suffix}"] = read[key].sel(positions=positions).item()
+                for ending, statistic in (("", "mean"), ("_std", "std")):
+                    values[f"{quantity}{ending}{suffix}"] = means.sel(statistic=statistic).item()
+            values |= {f"{key}{suffix}": x.values[place] for key, x in read.items()}
         last_values[name] = values
     return frame.join(pd.DataFrame.from_dict(last_values, orient="index")).reset_index()
 
 
 def layers(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
     """Return one row per run, set of positions and layer of the last checkpoint."""
-    labels, frames = dict(zip(runs.run.values, runs["condition"].values, strict=True)), []
+    frames, order = [], ["run", "condition", "positions", "layer", *OVER_LAYERS]
     for name, table in tables.items():
-        if not (columns := [quantity for quantity in OVER_LAYERS if quantity in table]):
-            continue
-        last = table[columns].isel(step=-1).sel(statistic="mean", drop=True)
-        for positions in table.positions.values:
-            frame = last.sel(positions=positions).reset_coords(drop=True).to_dataframe()
-            about = {"run": name, "condition": labels[name], "positions": positions}
-            frames.append(frame.reset_index().assign(**about))
-    if not frames:
-        return pd.DataFrame()
-    frame = pd.concat(frames)
-    about = ["run", "condition", "positions", "layer"]
-    return frame[[*about, *(column for column in frame if column not in about)]]
+        if columns := [quantity for quantity in OVER_LAYERS if quantity in table]:
+            last = table[columns].isel(step=-1).sel(statistic="mean", drop=True)
+            frame = last.transpose("positions", "layer").reset_coords(drop=True).to_dataframe()
+            condition = runs["condition"].sel(run=name).item()
+            frames.append(frame.reset_index().assign(run=name, condition=condition))
+    frame = pd.concat(frames) if frames else pd.DataFrame()
+    return frame[[column for column in order if column in frame]]

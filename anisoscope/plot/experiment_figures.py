@@ -1,6 +1,5 @@
 """Figures of an experiment: its conditions, contrasts between settings, verdicts on claims."""
 
-import json
 from itertools import cycle
 from typing import NamedTuple
 
@@ -22,13 +21,11 @@ from anisoscope.analysis.primary import (
     ROLES,
     UNTESTED,
     WITHIN,
-    format_interval,
 )
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import Run, caption, display_name
-from anisoscope.training.optimizer import SCHEDULES
 
 SCORES = {  # what is contrasted and is no shape: name and units
     "test_bits": ("test score", "bits"),
@@ -39,10 +36,8 @@ CONTRASTED = (
     *("bell_blocks", "growth", "cosine_growth", "drift_growth"),
     *("expansion", "compression", "entropy_decrease", "sink"),
 )
-CONSTANT = {name for name, schedule in SCHEDULES.items() if schedule.constant}
 ACROSS = 4  # panels beside each other
-PAIR = ["setting", "held", "before", "after"]
-INTERVAL = f"{LEVEL * 100:.0f} % interval"
+PAIR = ["setting", "before", "after", "held"]
 
 
 class Compared(NamedTuple):
@@ -69,97 +64,63 @@ def contrasts(compared: Compared) -> Figure | None:
 
 def contrasts_loss_matched(compared: Compared) -> Figure | None:
     """Draw the changes between conditions at equal gain over unigram."""
-    if compared.matched is None or compared.matched.empty:
+    if compared.matched is None:
         return None
-    levels = _with_value(compared.matched)["level"]
-    if levels.empty:  # no run of any contrast has a value
-        return None
-    ends = dict.fromkeys(f"{level:.2f}" for level in (levels.min(), levels.max()))
-    lists = (names.split(", ") for names in compared.matched.without if names)
-    without = dict.fromkeys(name for names in lists for name in names)
-    configs = (json.loads(run.results.attrs["config"]) for run in compared.runs.values())
-    constant = {config["train"]["schedule"] for config in configs} <= CONSTANT
-    part = "in the constant part of the schedule" if constant else "after the warm-up"
-    further = (
-        f"Each contrast at the best gain over unigram that all its runs reach {part}: {' to '.join(ends)} bits."
-        + f" Without value: {', '.join(without)}." * bool(without)
-    )
     noise = "variance of its own runs"
-    return _contrasts(compared.runs, compared.matched, "loss-matched", noise, further)
+    return _contrasts(compared.runs, compared.matched, "loss-matched", noise)
 
 
 def _contrasts(
-    runs: dict[str, Run], changes: pd.DataFrame, where: str, noise: str, further: str = ""
+    runs: dict[str, Run], changes: pd.DataFrame, where: str, noise: str
 ) -> Figure | None:
-    """Draw a panel per shape, a row per contrast, grouped by the setting that changes."""
-    changes = _with_value(changes)
+    """Draw a panel per shape, a row per contrast, in a color for the setting that changes."""
+    shown = (changes.positions == "all") & changes.quantity.isin(CONTRASTED)
+    changes = changes[shown & np.isfinite(changes.change)]
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
         return None
-    rows, colors = contrast_rows(changes), cycle(style.OKABE_ITO)
-    places = {key: -place for place, key in enumerate(rows)}
-    color = {key: next(colors) for key in rows if isinstance(key, str)}
+    rows = {pair: -place for place, pair in enumerate(changes.groupby(PAIR, sort=False).groups)}
+    colors = dict(zip(changes.setting.unique(), cycle(style.OKABE_ITO), strict=False))
     columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
     figure = style.new_figure(style.PAGE, 0.7 + deep * (0.6 + 0.135 * len(rows)))
     axes = figure.subplots(deep, columns, sharey=True, squeeze=False)
     for ax, name in zip(axes.flat, names, strict=False):
         for row in changes[changes.quantity == name].itertuples(index=False):
-            place = places[row.setting, row.held, row.before, row.after]
+            place = rows[row.setting, row.before, row.after, row.held]
             filled = row.low > 0 or row.high < 0
-            style.draw_row(ax, place, row.change, [row.low, row.high], color[row.setting], filled)
+            style.draw_row(ax, place, row.change, [row.low, row.high], colors[row.setting], filled)
         ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         ax.xaxis.set_major_locator(MaxNLocator(3))
         ax.grid(axis="y", visible=False)
         ax.tick_params(axis="y", length=0)
-        words, units = shape_name(name)
-        text = style.wrap(words, 1.15, style.SMALL) + f"\n({units})" * (units != "1")
-        ax.set_title(text, fontsize=style.SMALL)
+        style.panel_title(ax, style.axis_label(*shape_name(name)), 1.15)
     for ax in axes.flat[len(names) :]:
         ax.set_axis_off()
+    labels = [format_pair(*ends) + f" ({held})" * bool(held) for _, *ends, held in rows]
     for ax in axes[:, 0]:
-        style.name_rows(ax, [*rows.values()], [isinstance(key, str) for key in rows], 6)
+        style.name_rows(ax, labels, [False] * len(labels), 6)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
-    shown = f"The change of each shape (analysis/shapes.csv) when one setting changes, {where}."
-    first = int((changes[ROLE] == ROLES[0]).sum()) if ROLE in changes else 0
-    but = f" but for {first}, which the figure primary_contrasts has" * bool(first)
-    sample = _format_sample(changes, noise)
-    caption(figure, runs, shown, f"{sample} Exploratory{but}. {further}".strip())
+    known = int(np.isfinite(changes.low).sum())
+    bars = (
+        f"Pairs of runs: {_format_range(changes.pairs)}. Bars: {100 * LEVEL:.0f} % interval, {noise}, "
+        f"not corrected for the {known} comparisons (chance alone puts {100 * (1 - LEVEL):.0f} % of "
+        "them off 0). Filled: 0 lies outside. Bare: no interval."
+    )
+    if "level" in changes:
+        levels = _format_range(changes.level.round(2))
+        bars += f" Each at the best gain over unigram that all its runs reach: {levels} bits."
+    if ROLE in changes and (changes[ROLE] == ROLES[0]).any():
+        bars += " The prespecified ones are in the figure primary_contrasts too."
+    caption(figure, runs, f"The change of each shape when one setting changes, {where}.", bars)
     return figure
 
 
-def _with_value(changes: pd.DataFrame) -> pd.DataFrame:
-    """Select the shown shapes with a value."""
-    shown = (changes.positions == "all") & changes.quantity.isin(CONTRASTED)
-    return changes[shown & np.isfinite(changes.change)]
+def _format_range(values: pd.Series) -> str:
+    return " to ".join(f"{end:g}" for end in dict.fromkeys((values.min(), values.max())))
 
 
-def contrast_rows(changes: pd.DataFrame) -> dict[str | tuple[str, ...], str]:
-    """Name each setting, then its contrasts, with the settings held equal if they vary."""
-    rows: dict[str | tuple[str, ...], str] = {}
-    for setting, group in changes.groupby("setting", sort=False):
-        rows[setting] = f"{setting.rpartition('.')[2].replace('_', ' ')} changes"
-        for pair in group[PAIR].itertuples(index=False, name=None):
-            rows[pair] = format_pair(pair, group.held.nunique() > 1)
-    return rows
-
-
-def format_pair(pair: tuple[str, ...], with_held: bool) -> str:
-    _, held, before, after = pair
-    return f"{display_name(before)} → {display_name(after)}" + f" ({held})" * bool(
-        held and with_held
-    )
-
-
-def _format_sample(changes: pd.DataFrame, noise: str) -> str:
-    """Format the number of paired runs, and the intervals that they give."""
-    pairs = " to ".join(map(str, dict.fromkeys([changes.pairs.min(), changes.pairs.max()])))
-    known = int(np.isfinite(changes.low).sum())
-    if not known:
-        return f"Pairs of runs: {pairs}; no interval."
-    chance = f"chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0"
-    read = f"{INTERVAL}, {noise}, not corrected for the {known} comparisons ({chance})"
-    bare = " Bare: no interval." * (known < len(changes))
-    return f"Pairs of runs: {pairs}. Bars: {read}. Filled: 0 lies outside.{bare}"
+def format_pair(before: str, after: str) -> str:
+    return f"{display_name(before)} → {display_name(after)}"
 
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
@@ -189,9 +150,8 @@ def primary_contrasts(compared: Compared) -> Figure | None:
         + f" Without value: {without}."
         * bool(without)
     )
-    pairs = " to ".join(map(str, dict.fromkeys([known["pairs"].min(), known["pairs"].max()])))
     bars = (
-        f"Bars: {LEVEL * 100:.0f} % interval, not corrected, {pairs} pairs of runs. Verdicts: "
+        f"Bars: {LEVEL * 100:.0f} % interval, not corrected, {_format_range(known['pairs'])} pairs of runs. Verdicts: "
         f"p < {1 - LEVEL:.2g}, after Holm over all tests; filled where they settle something. "
         "Shaded: prespecified margin of equivalence. Without a margin there are numbers alone."
     )
@@ -255,6 +215,13 @@ def _draw_change(ax: Axes, row, place: int) -> None:
     )
 
 
+def format_interval(value: float, low: float, high: float) -> str:
+    """Format a value and its interval, if it has one, with three digits."""
+    parts = [f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (value, low, high)]
+    text = f"{parts[0]} [{parts[1]}, {parts[2]}]" if np.isfinite(low) else parts[0]
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def _format_quantity(name: str) -> str:
     long_name, units = shape_name(name)
     return style.axis_label(long_name, units)
@@ -263,8 +230,7 @@ def _format_quantity(name: str) -> str:
 def _format_heading(pair: tuple[str, ...], with_checkpoint: bool) -> str:
     before, after, at, positions = pair
     further = [AT[at]] * with_checkpoint + ["without the first token"] * (positions != "all")
-    pair = f"{display_name(before)} → {display_name(after)}"
-    return pair + f" ({', '.join(further)})" * bool(further)
+    return format_pair(before, after) + f" ({', '.join(further)})" * bool(further)
 
 
 def effects(frame: pd.DataFrame) -> Figure:

@@ -1,44 +1,26 @@
 """Axes and color bars shared by figures: training steps, blocks, layers, and limits."""
 
 import math
-import re
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import BoundaryNorm, Normalize, SymLogNorm
+from matplotlib.colors import BoundaryNorm, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import (
-    LogFormatterSciNotation,
     LogLocator,
-    MaxNLocator,
+    NullFormatter,
     NullLocator,
-    ScalarFormatter,
+    StrMethodFormatter,
 )
 
 from anisoscope.plot import style
 
 DEPTH = "relative depth (0 = embedding)"
 LAYER = "layer (0 = embedding)"
-RAISED = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-POWER = re.compile(r"\$\\mathdefault\{(.*?)(?:\^\{(-?\d+)\})?\}\$")
-
-
-class Powers(LogFormatterSciNotation):
-    """Numbers of a log axis as matplotlib writes them, in plain text: 10⁻², 2×10⁻²."""
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        written = POWER.fullmatch(super().__call__(x, pos))
-        if not written:
-            return ""
-        return written[1].replace(r"\times", "×") + (written[2] or "").translate(RAISED)
-
-
-def power(exponent: int) -> str:
-    """Write a power of ten in plain text."""
-    return f"10{str(exponent).translate(RAISED)}"
+SHORT = 30  # times its lower end: a shorter log axis has numbers between decades
 
 
 def fit(axes: Iterable[Axes], zero: bool = False) -> None:
@@ -70,11 +52,9 @@ def fit_logarithmic(axes: Sequence[Axes]) -> None:
     values = _line_y_values(axes)
     values = values[values > 0]
     for ax in axes if values.size else ():
-        ax.set_yscale("log")
-        ax.set_ylim(values.min() / 1.3, values.max() * 1.3)
-        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.set(yscale="log", ylim=(values.min() / 1.3, values.max() * 1.3))
         ax.yaxis.set_minor_locator(NullLocator())
-        ax.yaxis.set_major_formatter(ScalarFormatter())
+        number_decades(ax.yaxis)
 
 
 def _line_y_values(axes: Iterable[Axes]) -> np.ndarray:
@@ -114,11 +94,18 @@ def mark_empty(ax: Axes, reason: str) -> None:
 
 
 def logarithmic(*axes: Axis) -> None:
-    """Make axes logarithmic; all text is plain (style.RC), so their numbers must be too."""
+    """Make axes logarithmic, with plain numbers at the decades."""
     for axis in axes:
         axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-        axis.set_major_formatter(Powers())
-        axis.set_minor_formatter(Powers())
+        number_decades(axis)
+
+
+def number_decades(axis: Axis) -> None:
+    """Write the numbers of a log axis in plain text (style.RC), of a short axis more of them."""
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1,) if high > SHORT * low else (1, 2, 3, 5)))
+    axis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def step_axis(ax: Axes, last: int) -> None:
@@ -171,18 +158,6 @@ def bar(
     added.set_ticks(ticks, labels=names)
     added.minorticks_off()
     added.outline.set_visible(False)
-
-
-def heat_maps(figure: Figure, axes: np.ndarray, maps: Iterable[np.ndarray], aspect: str) -> None:
-    """Show layers against layers as heat maps of one scale from 0 to 1, with its bar."""
-    colors = ScalarMappable(Normalize(0, 1), "viridis")
-    for ax, values in zip(axes.flat, maps, strict=True):
-        ax.imshow(values, cmap=colors.cmap, norm=colors.norm, origin="lower", aspect=aspect)
-        ax.grid(False)
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(MaxNLocator(8, integer=True, min_n_ticks=1))
-    ticks = (0, 0.2, 0.4, 0.6, 0.8, 1)
-    bar(figure, colors, axes, "similarity (1: the same)", ticks, [f"{tick:g}" for tick in ticks])
 
 
 def _decades(last: int) -> list[int]:

@@ -19,6 +19,7 @@ from anisoscope.results.derived import nulls_in, over_blocks, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks
+ACROSS = 3  # panels beside each other in a figure of a single row
 STREAM = "residual_stream"
 AVERAGES = {"blocks": over_blocks, "heads": over_heads}
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
@@ -34,17 +35,12 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     rows, columns = (labels_along(axis, spec, runs, quantities) for axis in axes)
     if not runs or not rows or not columns:
         return None
-    every = [*itertools.product(rows, columns)]
-    wrapped = bool(spec.wrap) and len(rows) == 1
-    across = min(spec.wrap, len(columns)) if wrapped else len(columns)
-    down = -(-len(every) // across)
-    height = 2.0 if down == 1 else 1.5
-    width = style.PAGE if across > 1 or spec.strip else style.SINGLE
-    figure = style.new_figure(width, 0.9 + height * down)
-    if spec.strip:
-        strip, grid = style.grid_below_legend(figure, down, across, height)
-    else:
-        strip, grid = None, figure.subplots(down, across, squeeze=False)
+    every, across = [*itertools.product(rows, columns)], len(columns)
+    if single_row := len(rows) == 1:
+        across = -(-across // -(-across // ACROSS))
+    down, width = -(-len(every) // across), style.PAGE if across > 1 else style.SINGLE
+    figure = style.new_figure(width, 0.9 + (2.0 if down == 1 else 1.5) * down)
+    grid = figure.subplots(down, across, squeeze=False)
     hues = labels_along(spec.hue, spec, runs, quantities)
     colors = hue_colors(spec, runs, hues)
     styles = styles if spec.hue == RUN else style.run_styles(hues)
@@ -56,7 +52,7 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
         ax.set_axis_off()
     _set_limits(spec, grid)
     for number, ((row, column), ax) in enumerate(panels.items()):
-        if spec.columns and (number < across or wrapped) and columns != ["all"]:
+        if spec.columns and (number < across or single_row) and columns != ["all"]:
             width = 0.75 * style.PAGE / across
             style.panel_title(ax, _name(spec, runs, spec.columns, column), width)
         if spec.rows and number % across == 0 and rows != ["all"]:
@@ -66,9 +62,9 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
         if ax.lines:
             _x_axis(ax, spec, runs, across)
     _name_axes(spec, runs, grid, quantities[0])
-    _add_key(spec, runs, grid, strip, colors)
-    single = "positions" not in axes or ["all"] in (rows, columns)
-    _add_words(spec, runs, figure, quantities, ", all positions" * single)
+    _add_key(spec, runs, grid, colors)
+    all_positions = "positions" not in axes or ["all"] in (rows, columns)
+    _add_words(spec, runs, figure, quantities, ", all positions" * all_positions)
     return figure
 
 
@@ -137,7 +133,6 @@ def _add_key(
     spec: Spec,
     runs: dict[str, Run],
     grid: np.ndarray,
-    strip: Axes | None,
     colors: ScalarMappable | None,
 ) -> None:
     """Add a color bar for hues in order, a legend for others."""
@@ -152,8 +147,6 @@ def _add_key(
         kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
         if kept:
             corner.legend(kept.values(), kept.keys(), loc="upper right")
-    elif strip is not None:
-        strip.legend(handles, labels, loc="center", ncols=len(labels))
     elif spec.columns == KIND:
         for ax in grid[0]:
             if not style.label_ends(ax):
@@ -172,14 +165,11 @@ def _add_words(
     shown = [run.results for run in runs.values()]
     has_positions = any("positions" in table.dims for table in shown)
     where = last + positions * has_positions
-    whole = f"{spec.title}{where}"
-    fits = "\n" not in style.wrap(whole, figure.get_figwidth(), style.RC["figure.titlesize"])
-    style.title(figure, whole if fits else spec.title)
+    style.title(figure, f"{spec.title}{where}")
     if spec.hue == HOOK_POINT:
         shown += [table for run in runs.values() for table in run.hook_points.values()]
     names = [*quantities, *(line.quantity for line in spec.lines)]
     words = [
-        f"{where[2:].capitalize()}." * bool(where and not fits),
         tables.describe_bands(shown, *(variable(spec, name) for name in names)),
         spec.note,
         GAIN_WORDS * (spec.x == specs.GAIN),
@@ -201,19 +191,18 @@ def select_runs(spec: Spec, runs: dict[str, Run]) -> tuple[dict[str, Run], tuple
         runs = {label: run for label, run in runs.items() if run.hook_points}
     if NULL in (spec.rows, spec.columns):
         runs = {label: run for label, run in runs.items() if nulls_in(run.results)}
-    enough = any if spec.any_of else all
+    lines = [line.quantity for line in spec.lines if spec.hue == LINE and "{}" in line.quantity]
+    quantities = tuple(
+        name
+        for name in spec.quantities
+        if runs_with(runs, variable(spec, name), *(line.format(name) for line in lines))
+    )
     runs = {
         label: run
-        for label, run in runs_with(runs, *spec.needs).items()
-        if enough(variable(spec, name) in run.results for name in spec.quantities)
+        for label, run in runs.items()
+        if any(variable(spec, name) in run.results for name in quantities)
     }
-    lines = [line.quantity for line in spec.lines if spec.hue == LINE and "{}" in line.quantity]
-    found = []
-    for name in spec.quantities:
-        variants = {variable(spec, name), *(line.format(name) for line in lines)}
-        if runs_with(runs, *variants):
-            found.append(name)
-    return runs, tuple(found)
+    return runs, quantities
 
 
 def labels_along(

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
@@ -33,32 +33,57 @@ CAUTION = (
 COLUMNS, MOST_ROWS, BLOCKS = 5, 6, 4  # of projections: checkpoints, rows, blocks of a run
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
-LONG = 30  # times its lower end: a log axis that needs decades alone
+PAIR = ("drift", "mean_cosine")
 
 
 def cosine_against_drift(runs: dict[str, Run]) -> Figure | None:
-    """Draw mean cosine against drift, a point for each layer (Inherent to Self-Attention)."""
-    looks, runs = style.run_styles(runs), runs_with(runs, "mean_cosine", "drift")
-    if not runs:
+    """Draw a row for each set of positions: mean cosine over depth, and against drift."""
+    if not (known := runs_with(runs, *PAIR)):
         return None
-    sides = shared_positions(runs)
-    figure = style.new_figure(style.PAGE if len(sides) > 1 else style.SINGLE, 2.8)
-    axes = figure.subplots(1, len(sides), sharex=True, sharey=True, squeeze=False)[0]
-    for ax, side in zip(axes, sides, strict=True):
-        for label, run in runs.items():
+    return _draw_rows([(POSITIONS[side], side, runs) for side in shared_positions(known)])
+
+
+def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
+    """Draw a row for each modality: mean cosine over depth, and against drift (Inherent)."""
+    members: dict[str, dict[str, Run]] = {}
+    for label, run in runs_with(models, *PAIR).items():
+        members.setdefault(run.modality, {})[label] = run
+    return _draw_rows([(modality, "all", own) for modality, own in members.items()])
+
+
+def _draw_rows(rows: list[tuple[str, str, dict[str, Run]]]) -> Figure | None:
+    """Draw rows of a title, a set of positions, and runs by label; a point for each layer."""
+    if not rows:
+        return None
+    heights = [max(LEAST, 0.5 + LEGEND_ROW * len(own)) for _, _, own in rows]
+    figure = style.new_figure(style.PAGE, 0.9 + sum(heights))
+    shared = {"sharex": "col", "sharey": True, "squeeze": False, "height_ratios": heights}
+    axes = figure.subplots(len(rows), 2, **shared)
+    every = {label: run for _, _, own in rows for label, run in runs_with(own, *PAIR).items()}
+    for (depth, drift), (title, side, members) in zip(axes, rows, strict=True):
+        looks, own = style.run_styles(members), runs_with(members, *PAIR)
+        for label, run in own.items():
             last = run.results.isel(step=-1).sel(positions=side)
-            layer_points(ax, last, looks[label], label)
-        ax.plot([], [], "o", color="0.3", markerfacecolor="white", label="first layer")
-        ax.set_title(POSITIONS[side] if len(sides) > 1 else "")
-        ax.set_xlabel(variable_label(runs, "drift"))
-    axes[0].set_ylabel(variable_label(runs, "mean_cosine"))
-    style.title(figure, f"Mean cosine against drift{at_last(runs)}")
-    style.legend(axes)
-    bars = describe_bands(
-        [run.results for run in runs.values()], "drift", "mean_cosine", what="bars"
+            cosine = interval(last, "mean_cosine")
+            style.plot_with_interval(depth, last.depth.values, *cosine, label=label, **looks[label])
+            layer_points(drift, last, looks[label], label)
+        depth.set_title(title)
+        text = variable_label(every, "mean_cosine")
+        depth.set_ylabel(style.wrap(text, LEAST - 0.3, style.RC["font.size"]))
+        drift.set_title(_format_correlation(own, side), fontsize=style.SMALL)
+        style.legend([depth, drift])
+    axes[-1, 0].set_xlabel(layers_label(every, panel_axes.DEPTH))
+    axes[-1, 1].set(xscale="log", xlabel=variable_label(every, "drift"))
+    panel_axes.number_decades(axes[-1, 1].xaxis)
+    panel_axes.fit(axes.flat, zero=True)
+    style.title(figure, f"Mean cosine over depth and against drift{at_last(every)}")
+    shown = (
+        "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
+        "each layer, hollow the first. ρ is Spearman's rank correlation."
     )
-    shown = "A point for each layer; hollow: the first layer."
-    caption(figure, runs, shown, bars, [CAUTION])
+    tables = [run.results for run in every.values()]
+    bands = describe_bands(tables, *PAIR, what="bands and bars")
+    caption(figure, every, shown, bands, [CAUTION])
     return figure
 
 
@@ -70,61 +95,12 @@ def layer_points(ax: Axes, table: xr.Dataset, look: dict[str, Any], label: str) 
     ax.plot(drift[0][:1], cosine[0][:1], linestyle="none", **look, markerfacecolor="white")
 
 
-def cosine_and_drift(models: dict[str, Run]) -> Figure | None:
-    """Draw a row for each modality: mean cosine over depth, and against drift (Inherent)."""
-    runs = runs_with(models, "mean_cosine", "drift")
-    if not runs:
-        return None
-    members: dict[str, dict[str, Run]] = {}
-    for label, run in runs.items():
-        members.setdefault(run.modality, {})[label] = run
-    heights = [max(LEAST, 0.5 + LEGEND_ROW * len(own)) for own in members.values()]
-    figure = style.new_figure(style.PAGE, 0.9 + sum(heights))
-    shared = {"sharex": "col", "sharey": True, "squeeze": False, "height_ratios": heights}
-    axes = figure.subplots(len(members), 2, **shared)
-    for (depth, drift), (modality, own) in zip(axes, members.items(), strict=True):
-        for (label, run), look in zip(own.items(), style.run_styles(own).values(), strict=True):
-            last = run.results.isel(step=-1).sel(positions="all")
-            cosine = interval(last, "mean_cosine")
-            style.plot_with_interval(depth, last.depth.values, *cosine, label=label, **look)
-            layer_points(drift, last, look, label)
-        depth.set_title(modality)
-        text = variable_label(runs, "mean_cosine")
-        depth.set_ylabel(style.wrap(text, LEAST - 0.3, style.RC["font.size"]))
-        drift.set_title(_format_correlation(own), fontsize=style.SMALL)
-        style.legend([depth, drift])
-    axes[-1, 0].set_xlabel(layers_label(runs, panel_axes.DEPTH))
-    axes[-1, 1].set(xscale="log", xlabel=variable_label(runs, "drift"))
-    _log_ticks(axes[-1, 1])
-    panel_axes.fit(axes.flat, zero=True)
-    style.title(figure, f"Mean cosine over depth and against drift{at_last(runs)}, all positions")
-    shown = (
-        "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "
-        "each layer, hollow the first. ρ is Spearman's rank correlation."
-    )
-    bands = describe_bands(
-        [run.results for run in runs.values()], "drift", "mean_cosine", what="bands and bars"
-    )
-    caption(figure, runs, shown, bands, [CAUTION])
-    return figure
-
-
-def _log_ticks(ax: Axes) -> None:
-    """Label decades; of a short log axis also numbers between them."""
-    low, high = ax.get_xlim()
-    ax.xaxis.set_major_locator(LogLocator(subs=(1,) if high > LONG * low else (1, 2, 5)))
-    ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    ax.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _format_correlation(runs: dict[str, Run]) -> str:
+def _format_correlation(runs: dict[str, Run], side: str) -> str:
     """Write the rank correlation of all points, and the mean of those within models."""
-    last = [
-        run.results.isel(step=[-1]).sel(positions="all", statistic="mean") for run in runs.values()
-    ]
-    pair = ("drift", "mean_cosine")
-    pooled = correlations.correlate_tables(last, pair)
-    within = correlations.within_runs([correlations.correlate_tables([x], pair) for x in last])
+    place = {"positions": side, "statistic": "mean"}
+    last = [run.results.isel(step=[-1]).sel(place) for run in runs.values()]
+    pooled = correlations.correlate_tables(last, PAIR)
+    within = correlations.within_runs([correlations.correlate_tables([x], PAIR) for x in last])
     if np.isnan(pooled.spearman):
         return "too few points to correlate"
     text = f"all points: {_format_rho(pooled)}"

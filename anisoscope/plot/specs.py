@@ -50,14 +50,10 @@ class Spec:
     scale: str = "figure"  # panels that share limits: of the figure, a row, a column; or panel
     zero: bool = False
     log: bool = False
-    needs: tuple[str, ...] = ()  # further variables that a run must have
-    any_of: bool = False  # whether some of the quantities suffice
     names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
     label: str = ""  # of the vertical axis
     note: str = ""  # further words on the figure
     further: tuple[str, ...] = ()  # sentences of the caption
-    wrap: int = 0  # panels beside each other where there is one row; 0: all
-    strip: bool = False  # the legend above the panels, not at the right
 
 
 # Looks of lines beside, which are thin and have no band.
@@ -77,7 +73,7 @@ SHORT = {  # names of narrow panels
 SINGLE = 1  # characters of a type
 # Several quantities of each run over layers, each with a scale of its own.
 IN_LAYERS: dict[str, Any] = {"x": "layer", "rows": RUN, "columns": QUANTITY, "scale": "panel"}
-IN_LAYERS |= {"zero": True, "any_of": True, "names": SHORT}
+IN_LAYERS |= {"zero": True, "names": SHORT}
 
 
 def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
@@ -88,7 +84,7 @@ def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
     """
     shown = f"{title}: means over the outputs of all blocks."
     kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
-    return Spec(title, shown, quantities, **kind, scale=scale, wrap=3, any_of=True)
+    return Spec(title, shown, quantities, **kind, scale=scale)
 
 
 def by_depth(title: str, depth: str, *quantities: str) -> Spec:
@@ -169,9 +165,7 @@ SPECS: dict[str, Spec] = {
         "the first token of each window and the rest, a lower bound of the anisotropy of all vectors.",
         ("anisotropy", "mean_cosine", "drift", "twonn"),
         hue=LINE,
-        needs=("anisotropy", "first_token_variance_share", "anisotropy_without_longest"),
         note="The band is that of all vectors.",
-        wrap=2,
         **IN_LAYERS,
         lines=(
             Line("all vectors"),
@@ -202,7 +196,6 @@ SPECS: dict[str, Spec] = {
         columns=NULL,
         scale="panel",
         zero=True,
-        any_of=True,
         label="excess over the null model",
         further=("A Gaussian cloud of the same spectrum differs in its dimension alone.",),
     ),
@@ -225,7 +218,6 @@ SPECS: dict[str, Spec] = {
         x="frequency",
         hue="layer",
         columns=RUN,
-        wrap=2,
     ),
     "dimension_by_scale": Spec(
         "Dimension by scale",
@@ -234,7 +226,6 @@ SPECS: dict[str, Spec] = {
         x="neighbors",
         hue="layer",
         columns=RUN,
-        wrap=2,
         log=True,
         label="intrinsic dimension",
         lines=(Line("Gaussian cloud, same spectrum", **GAUSSIAN),),
@@ -309,7 +300,6 @@ TANGENT_ENERGY = Spec(
     rows=RUN,
     columns="layer",
     zero=True,
-    strip=True,
     label="share of the squared length",
     lines=(
         Line(

@@ -145,7 +145,7 @@ def _bias_axis(ax: Axes, norms: np.ndarray, label: str) -> None:
     first, last = (round(np.log10(value)) for value in (least, most))
     ticks = {0.0: "0"} if 0 in norms else {}
     for exponent in range(first, last + 1, max(1, last - first)):
-        ticks[10.0**exponent] = panel_axes.power(exponent)
+        ticks[10.0**exponent] = f"{10.0**exponent:g}"
     ax.set_xticks([*ticks], [*ticks.values()])
     ax.set_xticks([], minor=True)
     ax.set_xlabel(label)

@@ -45,4 +45,3 @@ def inside(figure: Figure, name: str) -> None:
         assert paper.y0 <= extent.y0 <= extent.y1 <= paper.y1, name
     for one, other in itertools.combinations(extents, 2):
         assert not one.padded(-1).overlaps(other.padded(-1)), name
-    assert "\n" not in figure.get_suptitle(), name

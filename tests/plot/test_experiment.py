@@ -106,7 +106,7 @@ def test_contrasts_are_drawn_as_they_stand_in_the_table(together, joined):
         marks = [line for line in ax.lines if line.get_marker() == "o"]
         flat = [line for line in ax.lines if len({*line.get_ydata()}) == 1]
         bars = [line.get_xdata() for line in flat if len(line.get_xdata()) == 2]
-        settings = (("model.sink", -1), ("model.mask", -3))
+        settings = (("model.sink", 0), ("model.mask", -1))
         for mark, bar, (setting, place) in zip(marks, bars, settings, strict=True):
             row = table.loc[name, setting]
             assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (row.change, place)

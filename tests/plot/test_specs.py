@@ -16,6 +16,7 @@ from tests.plot.reading import curve_is, footer_of
 from tests.plot.tables import STEPS, lacking, with_nulls
 
 SIDES = ("all", "without_first_token")
+LONGEST = SPECS["anisotropy_decomposition"].quantities
 BLOCKS = ("query_key_drift", "query_key_fluctuation", "attention_sharpness")
 
 
@@ -92,7 +93,7 @@ def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     decoder = runs["decoder"]
     fewer = {"decoder": lacking(decoder, "twonn", "drift_without_longest")}
     assert len(RUNS["anisotropy_decomposition"](fewer).axes) == 2
-    lost = {"decoder": lacking(decoder, "first_token_variance_share")}
+    lost = {"decoder": lacking(decoder, *(f"{name}_without_longest" for name in LONGEST))}
     assert RUNS["anisotropy_decomposition"](lost) is None
     assert RUNS["excess_over_nulls"]({"decoder": with_nulls(decoder)}) is None
     partly = runs | {"partly": lacking(with_nulls(decoder, "shuffled"), "anisotropy")}
