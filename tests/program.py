@@ -5,13 +5,16 @@ it refuses; and tiny experiments for it.
 import contextlib
 import doctest
 import io
+import json
 import logging
 import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import absl.logging
+import matplotlib.pyplot as plt
 
 from anisoscope.cli import flags as command_line
 from anisoscope.cli import process as program
@@ -97,3 +100,13 @@ def run_examples(function, **names) -> None:
         results = doctest.DocTestRunner().run(test)
         assert results.attempted > 0
         assert results.failed == 0
+
+
+def run_notebook(name: str) -> dict[str, Any]:
+    """Run a notebook of examples/ cell by cell, as Jupyter does; return its names at the end."""
+    space: dict[str, Any] = {}
+    for cell in json.loads((ROOT / "examples" / name).read_text())["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), space)
+    plt.close("all")
+    return space

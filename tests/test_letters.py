@@ -17,13 +17,15 @@ FILES = sorted(
 )
 
 
-def names(tree):
-    """Of arrays that carry letters: `x_BTD`, and in them what stands behind the last underscore."""
+SUFFIX = re.compile(r"[a-z]\w*?_([0-9]?[A-Z][A-Z0-9]*)")
+
+
+def suffixes(tree):
+    """Letters in names of arrays, of what stands behind the last underscore: `x_BTD`."""
     for node in ast.walk(tree):
         name = {ast.Name: "id", ast.arg: "arg", ast.Attribute: "attr"}.get(type(node))
-        found = name and re.fullmatch(r"[a-z]\w*_([0-9]?[A-Z][A-Z0-9]*)", getattr(node, name))
-        if found:
-            yield found[0], found[1]
+        if name and (found := SUFFIX.fullmatch(getattr(node, name))):
+            yield found[1]
 
 
 def shapes(annotation):
@@ -33,28 +35,11 @@ def shapes(annotation):
             yield ast.literal_eval(node.slice.elts[-1])
 
 
-def typed(tree):
-    """Names with letters beside the shape that they are annotated with."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.arg | ast.AnnAssign) and node.annotation is not None:
-            name = node.arg if isinstance(node, ast.arg) else getattr(node.target, "id", "")
-            found = re.fullmatch(r"[a-z]\w*?_([0-9]?[A-Z][A-Z0-9]*)", name)
-            if found and not any(
-                isinstance(part, ast.Name) and part.id == "tuple"
-                for part in ast.walk(node.annotation)
-            ):
-                yield from ((name, found[1], shape) for shape in shapes(node.annotation))
-
-
-def letters(shape):
-    return re.findall(r"(?<![a-z{])[A-Z](?![a-z}])", shape)
-
-
 def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head():
     for file in FILES:
         tree = ast.parse((ROOT / file).read_text())
-        used = {letter for _, suffix in names(tree) for letter in suffix if letter.isalpha()}
-        used |= {letter for shape in shapes(tree) for letter in letters(shape)}
+        text = " ".join([*suffixes(tree), *shapes(tree)])
+        used = set(re.findall(r"(?<![a-z{])[A-Z](?![a-z}])", text))
         assert used <= set(ROWS), file
         said = set(re.findall(r"\b[A-Z]\b", ast.get_docstring(tree) or ""))
         assert used & FREE <= said, f"{file}: its docstring must explain these letters"
@@ -62,10 +47,8 @@ def test_letters_are_those_of_the_table_and_free_ones_are_said_at_the_head():
 
 def test_a_name_has_the_letters_of_its_annotation():
     for file in FILES:
-        for name, suffix, shape in typed(ast.parse((ROOT / file).read_text())):
-            whole = [
-                dimension for dimension in shape.split() if not dimension.startswith(("*", "..."))
-            ]
-            assert "".join(whole) == suffix or set("".join(whole)) & set("_{"), (
-                f"{file}: {name}: {shape!r}"
-            )
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            found = isinstance(node, ast.arg) and node.annotation and SUFFIX.fullmatch(node.arg)
+            for shape in shapes(node.annotation) if found else ():
+                letters = "".join(x for x in shape.split() if not x.startswith(("*", "...")))
+                assert letters == found[1] or {*letters} & {*"_{"}, f"{file}: {node.arg}: {shape}"

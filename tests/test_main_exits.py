@@ -34,7 +34,6 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([DEMO, "--compare=runs/nothing"], "runs/nothing/results.nc does not exist"),
         ([*DECODER, "--config.mesh.fsdp=3"], "mesh.fsdp=3 does not use all of 1 devices"),
         ([*DECODER, "--stages=figures"], "--stages=train first"),
-        ([DEMO, "--config.train.steps=20000", "--config.checkpoint.every=1"], "20,000 checkpoints"),
         ([DECODER[0], "--config.data.path=/nowhere"], "data.path /nowhere cannot be read"),
         ([f"{BIAS}:huge"], "choose bert or table or full or tiny"),
         ([BIAS, "--config.heads=7"], "heads is 7; it must divide width (768)"),

@@ -48,22 +48,28 @@ UNTRAINED = {  # configs of experiments that train nothing: their subject, and a
 }
 KINDS = (Config, *UNTRAINED)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-MEANINGS = {
-    "config": "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
-    "workdir": "Folder of the run; default: runs/<experiment>.",
-    "figures": "Folder of the figures; default: <workdir>/figures.",
-    "stages": f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched "
-    "contrasts), verdicts (tests of the papers' claims), replay (recompute the checkpoint of any "
-    "--step), verify (check every file against its checksum).",
-    "step": "With --stages=replay: training steps to recompute, such as 300 or 300,301.",
-    "compare": "Folders of other runs to draw in the same figures.",
-    "similarity": "Compare the layers of two runs at a step or the last: runs/a,runs/b@256.",
-    "over": f"x axis of curves over training: {' or '.join(AXES)}.",
-    "distributed": "Join the other processes of the cluster (TPU pod, SLURM, MPI).",
-    "dry_run": "Print what would run and its memory and time; write nothing.",
-    "list": "List the experiments.",
-    "version": "Print the version.",
-    "help": "Show all flags and settings.",
+FLAGS: dict[str, tuple[Any, str]] = {  # default, whose type is the flag's, and meaning
+    "config": (
+        None,
+        "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
+    ),
+    "workdir": (None, "Folder of the run; default: runs/<experiment>."),
+    "figures": (None, "Folder of the figures; default: <workdir>/figures."),
+    "stages": (
+        [*STAGES],
+        f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
+        "verdicts (tests of the papers' claims), replay (recompute the checkpoint of any --step), "
+        "verify (check every file against its checksum).",
+    ),
+    "step": ([], "With --stages=replay: training steps to recompute, such as 300 or 300,301."),
+    "compare": ([], "Folders of other runs to draw in the same figures."),
+    "similarity": ([], "Compare the layers of two runs at a step or the last: runs/a,runs/b@256."),
+    "over": (AXES[0], f"x axis of curves over training: {' or '.join(AXES)}."),
+    "distributed": (False, "Join the other processes of the cluster (TPU pod, SLURM, MPI)."),
+    "dry_run": (False, "Print what would run and its memory and time; write nothing."),
+    "list": (False, "List the experiments."),
+    "version": (False, "Print the version."),
+    "help": (False, "Show all flags and settings."),
 }
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
 
@@ -80,14 +86,10 @@ class Request(NamedTuple):
 def define_flags() -> flags.FlagValues:
     """Define the flags of the program, without settings."""
     values = flags.FlagValues()
-    for name, meaning in MEANINGS.items():
-        if name in ("config", "workdir", "figures", "over"):
-            flags.DEFINE_string(name, AXES[0] if name == "over" else None, meaning, values)
-        elif name in ("stages", "step", "compare", "similarity"):
-            flags.DEFINE_list(name, [*STAGES] if name == "stages" else [], meaning, values)
-        else:
-            short = "h" if name == "help" else None
-            flags.DEFINE_bool(name, False, meaning, values, short_name=short)
+    define = {bool: flags.DEFINE_bool, list: flags.DEFINE_list}
+    for name, (default, meaning) in FLAGS.items():
+        options = {"short_name": "h"} if name == "help" else {}
+        define.get(type(default), flags.DEFINE_string)(name, default, meaning, values, **options)
     return values
 
 
@@ -198,7 +200,7 @@ def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
 def format_help(config: Any) -> Iterator[str]:
     """List all flags and this experiment's settings with their values, limits and meanings."""
     yield USAGE
-    yield from (f"  --{name}: {meaning}" for name, meaning in MEANINGS.items())
+    yield from (f"  --{name}: {meaning}" for name, (_, meaning) in FLAGS.items())
     yield "\nSettings, with their values:"
     yield from format_settings(config)
 

@@ -160,7 +160,7 @@ def check_stages(todo: Work) -> None:
     stages, runs = todo.stages, todo.runs.values()
     for name, config, text, path in runs:
         if "train" in stages or "replay" in stages:
-            train_program.check_program(config, text)
+            train_program.check_program(config)
         if "measure" in stages:
             run_source.check_run(config, text, path)
         if "tangents" in stages:

@@ -1,10 +1,8 @@
 """Write and read the training log, train.jsonl: an object on each line."""
 
-import contextlib
 import json
 import os
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 from anisoscope.utils.errors import RunError, UserError, format_os_error
@@ -21,43 +19,28 @@ class Log:
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
-        self._writes = is_first()
-        if not self._writes:
-            return
-        self._path = folder / NAME
+        self._path, self._lines = folder / NAME, []
         kept = [line for line in read_log(folder) if line["step"] <= saved]
-        write(self._path, "".join(json.dumps(line) + "\n" for line in kept))
         self._written = max((line["step"] for line in kept), default=-1)
-        self._file = open(self._path, "a")  # noqa: SIM115 (stays open until `close`)
+        if is_first():
+            write(self._path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
-        """Write a line."""
-        if self._writes and step > self._written:
-            with self._failing_once():
-                self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+        """Add a line; `flush` writes it."""
+        if step > self._written:
+            self._lines.append(json.dumps({"step": step, "kind": kind, **values}) + "\n")
 
     def flush(self) -> None:
         """Put everything on the disk; no checkpoint may outlive the lines that explain it."""
-        if self._writes:
-            with self._failing_once():
-                self._file.flush()
-                os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self.flush()
-        if self._writes:
-            self._file.close()
-
-    @contextlib.contextmanager
-    def _failing_once(self) -> Iterator[None]:
-        """Close the file when a write fails: otherwise its buffer would fail again."""
+        lines, self._lines = self._lines, []
+        if not (lines and is_first()):
+            return
         try:
-            yield
+            with open(self._path, "a") as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as error:
-            self._writes = False
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), self._file.fileno())
-                self._file.close()
             error = OSError(error.errno, error.strerror, str(self._path))
             raise RunError(format_os_error(error)) from error
 
@@ -97,13 +80,11 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     return lines
 
 
-def is_finished(folder: pathlib.Path) -> bool:
-    """Return whether the test split is scored; the checkpoints may be deleted then."""
-    return (folder / SCORE).exists()
-
-
 def read_score(folder: pathlib.Path) -> dict[str, Any]:
-    """Read the score; empty where the run is not finished, UserError where it is damaged."""
+    """Read the score; empty where the run is not finished, UserError where it is damaged.
+
+    The checkpoints of a finished run may be deleted.
+    """
     path, advice = folder / SCORE, "move it elsewhere and run --stages=train again"
     if not path.exists():
         return {}

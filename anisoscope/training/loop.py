@@ -13,7 +13,6 @@ import os
 import pathlib
 import statistics
 import time
-from collections.abc import Iterator
 
 import jax
 import numpy as np
@@ -43,7 +42,7 @@ class SeedRun:
     name: str
     folder: pathlib.Path
     store: Checkpoints
-    log: Log | None = None  # set by `open_logs`
+    log: Log
     loss: float = math.nan  # the last finite loss, nats
     valid_bits: float = math.nan
 
@@ -65,12 +64,13 @@ def train(
         RunError: A loss or a gradient is not finite.
     """
     last, place = config.train.steps, os.path.commonpath(folders.values()) or "."
-    with open_runs(folders, checkpoint_steps(config)) as runs:
-        if all(log.is_finished(run.folder) for run in runs):
-            for run in runs:
-                log.read_score(run.folder)  # raises where it is damaged
-            print(f"{name}: trained already, {last} steps, in {place}")
-            return
+    if all(log.read_score(folder) for folder in folders.values()):
+        print(f"{name}: trained already, {last} steps, in {place}")
+        return
+    with contextlib.ExitStack() as stack:
+        kept = checkpoint_steps(config)
+        # in the order in which their states are stacked
+        runs = [open_run(run, folder, kept, stack) for run, folder in folders.items()]
         program = make_program(config, corpus)
         state = resume(runs, program)
         now = int(state.step[0])
@@ -79,7 +79,6 @@ def train(
         device = f"{program.devices} × {jax.devices()[0].device_kind}"
         print(f"{name}: {size}, on {device}, from step {now} in {place}")
         check_memory(program, state)
-        open_logs(runs)
         state = train_steps(config, corpus, program, runs, state, name, stop)
         stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {place}")
         where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {place}"
@@ -96,17 +95,18 @@ def train(
             )
 
 
-@contextlib.contextmanager
-def open_runs(folders: dict[str, pathlib.Path], kept: list[int]) -> Iterator[list[SeedRun]]:
-    """Open the runs {name: folder} in the order in which their states are stacked."""
-    with contextlib.ExitStack() as stack:
-        runs = []
-        for name, folder in folders.items():
-            run = SeedRun(name, folder, Checkpoints(folder / "checkpoints", kept))
-            stack.callback(run.store.close)
-            stack.callback(lambda run: run.log and run.log.close(), run)
-            runs.append(run)
-        yield runs
+def open_run(
+    name: str, folder: pathlib.Path, kept: list[int], stack: contextlib.ExitStack
+) -> SeedRun:
+    """Open the run of a seed, its log at its newest checkpoint, until the stack closes."""
+    store = stack.enter_context(contextlib.closing(Checkpoints(folder / "checkpoints", kept)))
+    saved = max(store.steps(), default=-1)
+    if saved < 0 and any(line["step"] > 0 for line in log.read_log(folder)):
+        what = f"{folder / log.NAME} goes beyond step 0, and no checkpoint is left"
+        raise RunError(f"{what}; move it elsewhere to train from step 0")
+    run = SeedRun(name, folder, store, Log(folder, saved))
+    stack.callback(run.log.flush)
+    return run
 
 
 def common_steps(runs: list[SeedRun]) -> list[int]:
@@ -129,16 +129,6 @@ def resume(runs: list[SeedRun], program: Program) -> State:
         return program.stack([run.store.restore(steps[-1], program.abstract) for run in runs])
     except RunError as error:
         raise RunError(f"{error}; {DELETE}") from error
-
-
-def open_logs(runs: list[SeedRun]) -> None:
-    """Open each seed's log at its newest checkpoint."""
-    for run in runs:
-        saved = max(run.store.steps(), default=-1)
-        if saved < 0 and any(line["step"] > 0 for line in log.read_log(run.folder)):
-            what = f"{run.folder / log.NAME} goes beyond step 0, and no checkpoint is left"
-            raise RunError(f"{what}; move it elsewhere to train from step 0")
-        run.log = Log(run.folder, saved)
 
 
 def train_steps(
@@ -195,10 +185,10 @@ def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> Non
     """Log the validation of each seed, or raise RunError where a loss is not finite."""
     for run, score in zip(runs, scores, strict=True):
         if not math.isfinite(score.loss):
-            fail(runs, run, now, f"validation loss {score.loss}", now - 1)
-    for run, score in zip(runs, scores, strict=True):
+            raise not_finite(run, now, f"validation loss {score.loss}", now - 1)
         run.valid_bits = score.bits_per_character
         run.log.write(now, "valid", **score.numbers())
+        run.log.flush()
 
 
 def log_steps(
@@ -209,29 +199,27 @@ def log_steps(
     metrics: StepMetrics,
     speed: float,
 ) -> None:
-    """Log the `count` steps after `first`, or raise where one is not finite."""
+    """Log the `count` steps after `first`, or raise RunError where one is not finite."""
     for s, r in itertools.product(range(count), range(len(runs))):
         run, now = runs[r], first + s + 1
         done = jax.tree.map(lambda x_RS, at=(r, s): x_RS[at].tolist(), metrics)
-        if math.isfinite(done.loss) and math.isfinite(done.gradient_norm):
-            log_step(config, run, now, done, speed)
-        else:
+        if not (math.isfinite(done.loss) and math.isfinite(done.gradient_norm)):
             # the loss of an update is that of the parameters before it
             good = now - 1 - (not math.isfinite(done.loss))
             what = f"loss {done.loss}, gradient norm {done.gradient_norm}"
-            fail(runs, run, now, what, good)
+            raise not_finite(run, now, what, good)
+        if done.scored:
+            run.loss = done.loss
+        if now % config.train.log_every == 0 or now == 1:
+            log_step(config, run, now, done, speed)
         if config.watch.every and (now - 1) % config.watch.every == 0:
             run.log.write(now, "watch", **done.watch)
 
 
 def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed: float) -> None:
-    """Log a step of a seed whose loss and gradient are finite."""
-    if done.scored:
-        run.loss = done.loss
-    if now % config.train.log_every and now != 1:
-        return
+    """Log a step of a seed; a batch without a character to predict has no loss."""
     line = {}
-    if done.scored:  # a batch without a character to predict has no loss
+    if done.scored:
         line = {"loss": done.loss, "bits_per_character": done.loss / math.log(2)}
     rate = optimizer.schedule(config.train)(now - 1)
     line |= {"learning_rate": float(rate), "gradient_norm": done.gradient_norm}
@@ -241,12 +229,10 @@ def log_step(config: RunConfig, run: SeedRun, now: int, done: StepMetrics, speed
     run.log.write(now, kind, **line, characters_per_second=speed)
 
 
-def fail(runs: list[SeedRun], run: SeedRun, now: int, what: str, good: int) -> None:
-    """Raise RunError; the parameters of this run up to step `good` give a finite loss."""
-    for each in runs:
-        each.log.flush()
+def not_finite(run: SeedRun, now: int, what: str, good: int) -> RunError:
+    """Make the error of a run whose parameters up to step `good` give a finite loss."""
     last = max((step for step in run.store.steps() if step <= good), default="none")
-    raise RunError(
+    return RunError(
         f"{run.name}: not finite at step {now} ({what}); last finite loss {run.loss:.4f}, last good "
         f"checkpoint: {last}; in a new --workdir, try a lower --config.train.learning_rate"
     )

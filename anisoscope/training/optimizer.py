@@ -14,38 +14,42 @@ from anisoscope.config.run_config import TrainConfig
 REST = 0.1
 
 
-def cosine(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
+def warmup_steps(config: TrainConfig) -> int:
+    """Return the number of warm-up steps."""
+    return min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
+
+
+def cosine(config: TrainConfig, peak: float) -> optax.Schedule:
     """Decay by a cosine from the end of the warm-up to the end of the run."""
-    begin, end = 0.0 if warmup else peak, peak * config.final_fraction
+    warmup, end = warmup_steps(config), peak * config.final_fraction
+    begin = 0.0 if warmup else peak
     return optax.warmup_cosine_decay_schedule(begin, peak, warmup, max(config.steps, 1), end)
 
 
-def constant(config: TrainConfig, peak: float, warmup: int) -> optax.Schedule:
+def constant(config: TrainConfig, peak: float) -> optax.Schedule:
     """Keep the rate constant after the warm-up, then decay linearly over the last steps."""
-    decay = _decay_steps(config, warmup)
+    first, last = constant_steps(config)
     parts = [
-        optax.linear_schedule(0.0 if warmup else peak, peak, max(warmup, 1)),
+        optax.linear_schedule(0.0 if warmup_steps(config) else peak, peak, first),
         optax.constant_schedule(peak),
-        optax.linear_schedule(peak, peak * config.final_fraction, max(decay, 1)),
+        optax.linear_schedule(peak, peak * config.final_fraction, max(config.steps - last, 1)),
     ]
-    return optax.join_schedules(parts, [max(warmup, 1), max(config.steps - decay, warmup, 1)])
+    return optax.join_schedules(parts, [first, last])
 
 
-def _decay_steps(config: TrainConfig, warmup: int) -> int:
-    return max(min(round(config.decay_fraction * config.steps), config.steps - max(warmup, 1)), 0)
-
-
-def constant_steps(config: TrainConfig, warmup: int) -> tuple[int, int]:
+def constant_steps(config: TrainConfig) -> tuple[int, int]:
     """Return the first and last step whose update was made at the peak."""
-    return max(warmup, 1), max(config.steps - _decay_steps(config, warmup), warmup, 1)
+    first = max(warmup_steps(config), 1)
+    decay = min(round(config.decay_fraction * config.steps), config.steps - first)
+    return first, max(config.steps - max(decay, 0), first)
 
 
 class Schedule(NamedTuple):
     """A schedule of the learning rate, and the steps at which it is constant."""
 
-    rate: Callable[[TrainConfig, float, int], optax.Schedule]  # config, peak, steps of warm-up
+    rate: Callable[[TrainConfig, float], optax.Schedule]  # config, peak
     # first and last step at a constant rate; None: the schedule has none
-    constant: Callable[[TrainConfig, int], tuple[int, int]] | None = None
+    constant: Callable[[TrainConfig], tuple[int, int]] | None = None
 
 
 SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant_steps)}
@@ -56,20 +60,14 @@ def schedule(config: TrainConfig, lr_scale: float = 1.0) -> optax.Schedule:
 
     The first update already has a rate above 0: peak / warm-up steps.
     """
-    peak = lr_scale * config.learning_rate
-    rate = SCHEDULES[config.schedule].rate(config, peak, warmup_steps(config))
+    rate = SCHEDULES[config.schedule].rate(config, lr_scale * config.learning_rate)
     return lambda count: rate(count + 1)
-
-
-def warmup_steps(config: TrainConfig) -> int:
-    """Return the number of warm-up steps."""
-    return min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
 
 
 def constant_part(config: TrainConfig) -> tuple[int, int] | None:
     """Return the first and last step at a constant learning rate; None where there are none."""
     part = SCHEDULES[config.schedule].constant
-    return None if part is None else part(config, warmup_steps(config))
+    return part and part(config)
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:

@@ -18,7 +18,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.training import evaluate, log
 from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
 from anisoscope.training.step import State
-from anisoscope.training.train_program import Program, make_program
+from anisoscope.training.train_program import make_program
 from anisoscope.utils import mesh, processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
@@ -55,22 +55,16 @@ def crossings(
 ) -> dict[float, Crossing]:
     """Find where a finished run reaches each gain over unigram, and save it in `loss_matched/`."""
     path, scheduled = run / LOSS_MATCHED / "crossings.json", CheckpointReader(run / "checkpoints")
+    kept = {*checkpoint_steps(config)}
     with contextlib.closing(Checkpoints(run / LOSS_MATCHED / "checkpoints", None)) as others:
         record = read_json(path, "move it elsewhere") if path.exists() else {}
         found = {float(gain): Crossing(**crossing) for gain, crossing in record.items()}
         # crossings of an earlier training in this folder do not count
         found = {gain: crossing for gain, crossing in found.items() if _holds(scheduled, crossing)}
-        kept = {*checkpoint_steps(config)}
         known = {crossing.step for crossing in found.values()}.intersection(others.steps())
-        existing = kept | known
-        missing = [
-            gain
-            for gain in sorted(brackets)
-            if gain not in found or found[gain].step not in existing
-        ]
-        replay = (
-            _Replay(config, corpus, make_program(config, corpus), name, stop) if missing else None
-        )
+        saved = {gain for gain in found if found[gain].step in kept | known}
+        missing = sorted(brackets.keys() - saved)
+        replay = _Replay(config, corpus, name, stop) if missing else None
         for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
             stores = {at: others for at in known if at <= below}
@@ -79,13 +73,12 @@ def crossings(
                 what = f"no checkpoint up to step {below} to replay from"
                 raise UserError(f"{run / 'checkpoints'} has {what}")
             start = max(stores)
-            at, state, reached = replay.bisect(
-                replay.restore(stores[start], start), start, gain, brackets[gain]
-            )
+            state = replay.restore(stores[start], start)
+            at, state, reached = replay.bisect(state, start, gain, brackets[gain])
             if at not in kept | known:
                 others.save(at, replay.program.select_seed(state, 0))
                 known.add(at)
-            base = max((saved for saved in scheduled.steps() if saved <= at), default=None)
+            base = max((step for step in scheduled.steps() if step <= at), default=None)
             after = None if base is None else {str(base): scheduled.digest(base)}
             found[gain] = Crossing(at, reached, after)
             if processes.is_first():
@@ -108,7 +101,7 @@ def replay_states(
     stop: Stop,
 ) -> Iterator[tuple[int, State]]:
     """Yield (step, state), trained from the nearest readable checkpoint."""
-    replay = _Replay(config, corpus, make_program(config, corpus), name, stop)
+    replay = _Replay(config, corpus, name, stop)
     store, now, state = open_checkpoints(run), -1, None
     for target in sorted(steps):
         for start in [at for at in reversed(store.all_steps()) if now < at <= target]:
@@ -150,8 +143,7 @@ def check_reached(
     config: RunConfig, run: pathlib.Path, store: CheckpointReader, steps: Iterable[int]
 ) -> None:
     """Raise UserError where the run has not reached one of these steps."""
-    newest = max(store.all_steps(), default=-1)
-    newest = config.train.steps if log.is_finished(run) else newest
+    newest = max([*store.all_steps(), config.train.steps if log.read_score(run) else -1])
     if beyond := [at for at in steps if not 0 <= at <= newest]:
         state = f"is trained to step {newest}" if newest >= 0 else "is not trained yet"
         raise UserError(f"{run} {state}, so step {beyond[0]} does not exist; pass an earlier step")
@@ -194,10 +186,10 @@ def open_checkpoints(run: pathlib.Path) -> CheckpointReader:
 class _Replay:
     """Repeats steps of a run from a state."""
 
-    def __init__(self, config: RunConfig, corpus: Corpus, program: Program, name: str, stop: Stop):
+    def __init__(self, config: RunConfig, corpus: Corpus, name: str, stop: Stop):
+        self.program, self.name, self.stop = make_program(config, corpus), name, stop
         self.most, self.tokens_N = config.train.steps_per_call, corpus.valid
         self.windows = evaluate.valid_windows(config, corpus.valid.size)
-        self.program, self.name, self.stop = program, name, stop
 
     def restore(self, store: CheckpointReader, at: int) -> State:
         return self.program.stack([store.restore(at, self.program.abstract)])

@@ -130,7 +130,7 @@ def list_group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
 
 def list_flags() -> Iterator[str]:
     yield from ("| flag | meaning |", "| --- | --- |")
-    yield from (f"| `--{name}` | {escape(meaning)} |" for name, meaning in flags.MEANINGS.items())
+    yield from (f"| `--{name}` | {escape(meaning)} |" for name, (_, meaning) in flags.FLAGS.items())
     yield ""
 
 

@@ -3,7 +3,6 @@ import hashlib
 import lzma
 import platform
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -93,7 +92,7 @@ def test_a_text_that_begins_as_enwik8_is_told_and_not_taken_for_it(
     assert found == f"part.bin{begins}"
 
 
-def test_language_reference(refused, monkeypatch):
+def test_language_reference(refused):
     loaded = corpus.load(DataConfig(source="pydoc"), context=512)
     assert loaded.name == f"pydoc (Python {platform.python_version()})"
     assert loaded.origin == f"Python {platform.python_version()}"
@@ -102,9 +101,6 @@ def test_language_reference(refused, monkeypatch):
     assert 300_000 < len(loaded.train) < 700_000
     with refused("data.source=pydoc", "data.path", "leave out one of the two"):
         corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
-    monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with refused("this Python lacks pydoc_data", "data.path"):
-        corpus.load(DataConfig(source="pydoc"), context=16)
 
 
 def test_cleaned(tmp_path, monkeypatch, capfd, refused):

@@ -1,14 +1,11 @@
 import bz2
 import codecs
 import gzip
-import io
 import lzma
 import os
 import pickle
-import tarfile
 import tracemalloc
 
-import numpy as np
 import pytest
 
 from anisoscope.data import corpus
@@ -26,27 +23,12 @@ PACK = {
 PACKED = [kind for kind in PACK if kind != "plain"]
 
 
-def saved(save):
-    file = io.BytesIO()
-    save(file)
-    return file.getvalue()
-
-
-def tarred(file):
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        archive.add(__file__)
-
-
 BINARY = {
-    "tar": saved(tarred),
     "lzma": lzma.compress(TEXT, lzma.FORMAT_ALONE),
-    "zst": b"\x28\xb5\x2f\xfd" + bytes(range(256)),
     "7z": b"7z\xbc\xaf\x27\x1c" + bytes(range(256)),
-    "npy": saved(lambda file: np.save(file, np.zeros(300))),
-    "npz": saved(lambda file: np.savez(file, np.zeros(300))),
     "pickle": pickle.dumps(list(range(300))),
     "safetensors": (64).to_bytes(8, "little") + b'{"weight":{"dtype":"F32"}}',
-} | {code: TEXT.decode().encode(code) for code in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")}
+} | {code: TEXT.decode().encode(code) for code in ("utf-16", "utf-16-be", "utf-32")}
 
 
 @pytest.fixture
@@ -77,8 +59,7 @@ def test_what_is_damaged_is_refused(path, refused, kind):
 
 @pytest.mark.parametrize("kind", BINARY)
 def test_what_is_binary_is_no_text(path, refused, kind):
-    alone = PACK["plain"] if kind != "npz" else PACK["gz"]  # .npz is a zip file itself
-    for pack in (alone, PACK["zip"]):
+    for pack in (PACK["plain"], PACK["zip"]):
         path.write_bytes(pack(BINARY[kind]))
         with refused(str(path), "binary data where the text should begin", "--config.data.path="):
             corpus.read_text(path)
@@ -98,13 +79,6 @@ def test_what_unpacks_to_more_than_fits_into_memory_is_not_unpacked(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12_000_000
-
-
-def test_a_file_that_is_too_long_is_refused_before_it_is_read(path, refused):
-    path.write_bytes(b"text")
-    os.truncate(path, 10**13)  # a file with holes
-    with refused("is too long"):
-        corpus.read_text(path)
 
 
 def test_the_texts_of_a_folder_in_the_order_of_their_names(tmp_path, refused):
@@ -129,15 +103,9 @@ def test_zip_files_that_are_not_one_text(path, refused):
     path.write_bytes(zipped(one=TEXT, two=TEXT))
     with refused(str(path), "holds 2 files", "unpack it", "--config.data.path="):
         corpus.read_text(path)
-    path.write_bytes(zipped(**{"folder/": b""}))
-    with refused(str(path), "holds 0 files"):
-        corpus.read_text(path)
     packed = bytearray(zipped(text=TEXT))
     packed[6] |= 1  # the flag of encryption, in the file's header and in the directory
     packed[packed.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(packed)
     with refused(str(path), "cannot be read", "password"):
-        corpus.read_text(path)
-    path.write_bytes(zipped(**{"café": TEXT}).replace("é".encode(), b"\xc3\xc3"))
-    with refused(str(path), "cannot be read"):
         corpus.read_text(path)

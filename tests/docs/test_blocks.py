@@ -14,9 +14,8 @@ import pytest
 
 import anisoscope
 from anisoscope.measurement.families.registry import FAMILIES
-from tests import notebooks
 from tests.docs.blocks import DOCUMENTS
-from tests.program import ROOT, main
+from tests.program import ROOT, main, run_notebook
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
@@ -94,7 +93,7 @@ def test_the_demo_ends_as_its_page_says(checkout):
 @pytest.mark.slow
 def test_every_cell_of_the_notebook_over_training_runs(checkout, monkeypatch):
     monkeypatch.chdir(checkout)
-    space = notebooks.run("training.ipynb")
+    space = run_notebook("training.ipynb")
     assert list(space["gains"]) == ["decoder", "encoder"]
     assert all(gain.iloc[-1] > gain.iloc[0] for gain in space["gains"].values())
     assert space["rank"].sizes == {"layer": 5}

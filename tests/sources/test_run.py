@@ -10,8 +10,8 @@ from anisoscope.config.run_config import DataConfig
 from anisoscope.sources import finished_run
 from anisoscope.sources.finished_run import open_run
 from anisoscope.utils.errors import UserError
-from tests import notebooks, tiny
-from tests.program import ROOT, run_examples
+from tests import tiny
+from tests.program import ROOT, run_examples, run_notebook
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_every_cell_of_the_notebook_runs(finished, monkeypatch, capsys):
     inner = finished_run.OpenRun.windows
     monkeypatch.setattr(finished_run.OpenRun, "windows", lambda self, count: inner(self, 8))
     monkeypatch.chdir(ROOT)
-    space = notebooks.run("measure.ipynb")
+    space = run_notebook("measure.ipynb")
     assert space["tables"].keys() == {0, 6}
     assert "anisotropy" in space["table"]
     assert space["recorder"].rows == 20 * 8 * 16

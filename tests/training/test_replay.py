@@ -130,7 +130,7 @@ def test_an_offset_of_seeds_is_refused(tmp_path):
         jax.config.update("jax_random_seed_offset", 0)
 
 
-def test_bisection_ends_at_the_first_step_with_that_gain():
+def test_bisection_ends_at_the_first_step_with_that_gain(monkeypatch):
     """Of a program that only counts its steps, and gains a tenth in each."""
 
     def run(state, count):
@@ -141,8 +141,9 @@ def test_bisection_ends_at_the_first_step_with_that_gain():
 
     counting = types.SimpleNamespace(run=run, score=score)
     begin = State(jnp.int32(1), (), jnp.int32(1))
+    monkeypatch.setattr(replay, "make_program", lambda *_: counting)
     for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
-        replayed = replay._Replay(CONFIG, tiny.corpus(), counting, "run", Stop())
+        replayed = replay._Replay(CONFIG, tiny.corpus(), "run", Stop())
         found = replayed.bisect(begin, 1, level, replay.Bracket(1, 12))
         assert (found[0], int(found[1].params), found[2]) == (expected, expected, expected / 10)
 

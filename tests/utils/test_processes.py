@@ -48,7 +48,7 @@ processes.PATIENCE = 0.3
 processes.on_first(lambda: (folder / f"made_by_{rank}").touch())
 log = Log(folder, -1)
 log.write(0, "train", loss=1.5 + rank)
-log.close()
+log.flush()
 stop = Stop()
 before = told(lambda: stop.check("after step 3"))
 stop.requested = rank == 1

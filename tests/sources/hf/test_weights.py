@@ -22,7 +22,7 @@ from anisoscope.sources.hf import guards, load_model, pretrained_weights
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
-from tests import notebooks
+from tests.program import run_notebook
 from tests.sources.hf import tiny_models
 
 MEASURE = MeasureConfig(points=1024, batches=1)
@@ -50,7 +50,7 @@ def share(cloud_PD):
 
 @pytest.mark.slow
 def test_every_cell_of_the_notebook_runs():
-    space = notebooks.run("pretrained.ipynb")
+    space = run_notebook("pretrained.ipynb")
     assert space["table"].sizes["layer"] == 7
     assert float(space["table"].anisotropy.sel(statistic="mean").max()) < 0.2
     assert "mean" in space["pooled"].positions
