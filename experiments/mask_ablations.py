@@ -8,16 +8,16 @@ contrasts need --stages=train,measure,matched,figures.
 
 from typing import Any
 
-from anisoscope.config import variants as recipes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import matched_contrasts, with_seeds
+from anisoscope.config.variants import matched_contrasts, sized, with_seeds
 from anisoscope.utils.settings import replace
 
 SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
+# many runs, so `tiny` is smaller than elsewhere, and less is measured
 TINY = Config(
     model=ModelConfig(layers=4, width=64, heads=4, context=128),
     train=TrainConfig(steps=1200, batch_size=16, learning_rate=3e-3),
@@ -30,6 +30,7 @@ TINY = Config(
         nulls=("gaussian", "untrained"),
     ),
 )
+SIZES = {"small": Config(), "tiny": TINY}
 # Loss-matched, each with the change that would still count as none: a fifth of what anisotropy
 # grows in a decoder of this size, a middle as far above the ends as its noise, a fifth of a
 # doubling of the dimension, half a doubling of the drift.
@@ -43,13 +44,8 @@ HIDING = ("causal", "window", "prefix")  # masks under which the next character 
 
 
 def get_config(size: str = "small") -> Config:
-    config = sized(size)
+    config = sized(size, SIZES)
     return replace(config, {"variants": variants(config.model.context), "primary": PRIMARY})
-
-
-def sized(size: str) -> Config:
-    """Many runs, so `tiny` is smaller here than elsewhere, and what is measured is less."""
-    return recipes.sized(size, {"small": Config(), "tiny": TINY})
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:

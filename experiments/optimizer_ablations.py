@@ -34,8 +34,6 @@ MARGINS = {
     "last_query_drift": 0.5,
     "last_key_drift": 0.5,
 }
-
-
 SHARED = ROTARY | {"train.other_learning_rate": REST}
 PRIMARY = matched_contrasts(
     {name: ("adamw_decoder", f"{name}_decoder") for name in ("muon", "sgd")}, MARGINS
@@ -43,8 +41,7 @@ PRIMARY = matched_contrasts(
 
 
 def get_config(size: str = "small") -> Config:
-    sizes = {"small": Config(), "tiny": mask_ablations.TINY}
-    sizes["rates"] = replace(sizes["tiny"], {"train.steps": 500})
+    sizes = mask_ablations.SIZES | {"rates": replace(mask_ablations.TINY, {"train.steps": 500})}
     config = replace(chosen(size, sizes), SHARED)
     if size != "rates":
         runs = {

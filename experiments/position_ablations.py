@@ -21,7 +21,6 @@ PRIMARY = matched_contrasts(
 
 
 def get_config(size: str = "small") -> Config:
-    sizes = {"small": Config(), "tiny": mask_ablations.TINY}
     shared = SHARED | {"train.optimizer": "muon", "train.learning_rate": RATES["muon"]}
     conditions = {
         f"{kind}_{model}": MATCHED_PAIR[model] | {"model.position_encoding": kind}
@@ -29,4 +28,4 @@ def get_config(size: str = "small") -> Config:
         for kind in POSITIONS
     }
     changes = {"variants": with_seeds(conditions, SEEDS), "primary": PRIMARY}
-    return replace(chosen(size, sizes), shared | changes)
+    return replace(chosen(size, mask_ablations.SIZES), shared | changes)
