@@ -23,6 +23,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.results.derived import excess_of
 
 PHASE = 0.2  # log2 units; a larger change is an expansion or a contraction
 
@@ -47,8 +48,10 @@ class Shape(NamedTuple):
 
 
 def read_curve(results: xr.Dataset, quantity: str) -> Curve:
-    """Read the means of a quantity from results.nc."""
-    means = results[quantity].sel(statistic="mean").sortby("step")
+    """Read the means of a quantity, or of its excess over Gaussian clouds, from results.nc."""
+    name = quantity.removesuffix("_excess")
+    values = results[name] if name == quantity else excess_of(results, name, "gaussian")
+    means = values.sel(statistic="mean").sortby("step")
     means = means.transpose("step", "positions", ...)
     return Curve(means.values, means["step"].values, "layer" in means.dims)
 
