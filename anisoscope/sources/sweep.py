@@ -103,6 +103,9 @@ class Source(abc.ABC):
         Families are the same at every step, so that one program serves all.
         """
 
+    def begin(self, tables: dict[Target, Tables]) -> None:  # noqa: B027 (optional)
+        """Take the valid tables; called once before the first step."""
+
     def close(self) -> None:  # noqa: B027 (optional)
         """Release what the steps kept; called once after the last step."""
 
@@ -191,6 +194,7 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
     files = {
         step: [target.folder / f"{step}.nc" for target in lacks] for step, lacks in missing.items()
     }
+    source.begin(tables)
     with contextlib.closing(source):
         names = ("measure", "measuring")
         processes.map_steps(files, measure, source.name, names, stop, source.independent)

@@ -4,7 +4,6 @@ There is one table per kind and norm of the bias. Letters: S seeds.
 """
 
 import functools
-import itertools
 import pathlib
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,18 +20,9 @@ from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_bloc
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
-from anisoscope.sources.untrained_tables import reference_norm
+from anisoscope.sources.untrained_tables import Kind, bias_norm, kinds
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import bar
-
-
-class Kind(NamedTuple):
-    """One kind of block: norm order, mask, embedding, and what the bias is added to."""
-
-    norm_order: str
-    mask: str
-    embedding: str
-    target: str
 
 
 class Draw(NamedTuple):
@@ -41,12 +31,6 @@ class Draw(NamedTuple):
     x_BTD: Array  # rows of the embedding table
     direction_D: Array  # of the bias, norm 1
     params: dict  # of all blocks, stacked on axis 0
-
-
-def kinds(config: UntrainedConfig) -> list[Kind]:
-    """Return every combination of the settings that make a kind of block."""
-    choices = (getattr(config, f"{name}s") for name in Kind._fields)
-    return [Kind(*kind) for kind in itertools.product(*choices)]
 
 
 def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
@@ -65,16 +49,11 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
             norm = bias_norm(config, kind, config.norms[index])
             visible_TT = visible_keys(model_config(config, kind), config.context)
             values = jax.device_get(measure(config, kind, draws_S, norm, visible_TT))
-            table = untrained_tables.table(config, kind, index, norm, values)
+            table = untrained_tables.table(config, kind, index, values)
             joined_files.write(table, paths[kind, index])
     untrained_tables.join(config, list(paths.values()), root)
     tables = f"{len(paths)} tables ({len(todo)} now)"
     print(f"{name}: {tables}: {root / 'results.nc'}, {root / 'results.csv'}")
-
-
-def bias_norm(config: UntrainedConfig, kind: Kind, relative: float) -> float:
-    """Return the norm of a bias from its norm relative to what it is added to."""
-    return relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

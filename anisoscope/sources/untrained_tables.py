@@ -36,7 +36,17 @@ from anisoscope.results import joined_files
 from anisoscope.results.summary import seed_attributes, summarize_seeds, tidy_seeds
 from anisoscope.utils.errors import RunError
 
-KIND, NORM = ("norm_order", "mask", "embedding", "target"), "relative_norm"
+
+class Kind(NamedTuple):
+    """One kind of block: norm order, mask, embedding, and what the bias is added to."""
+
+    norm_order: str
+    mask: str
+    embedding: str
+    target: str
+
+
+KIND, NORM = Kind._fields, "relative_norm"
 COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
 
 # x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
@@ -92,21 +102,24 @@ MEASURED, FIXED_POINTS = (
 QUANTITIES = MEASURED | FIXED_POINTS
 
 
+def kinds(config: UntrainedConfig) -> list[Kind]:
+    """Return every combination of the settings that make a kind of block."""
+    choices = (getattr(config, f"{name}s") for name in KIND)
+    return [Kind(*kind) for kind in itertools.product(*choices)]
+
+
 def table(
-    config: UntrainedConfig,
-    kind: tuple[str, ...],
-    index: int,
-    norm: float,
-    values: dict[str, np.ndarray],
+    config: UntrainedConfig, kind: Kind, index: int, values: dict[str, np.ndarray]
 ) -> xr.Dataset:
     """Make the table of one kind of block and one norm of the bias, with every seed."""
     variables = {name: (("seed", *QUANTITIES[name].dims), value) for name, value in values.items()}
     dataset = xr.Dataset(variables, attrs={"config": json.dumps(dataclasses.asdict(config))})
-    dataset = dataset.assign(bias_norm=norm).assign_coords(
+    relative = config.norms[index]
+    dataset = dataset.assign(bias_norm=bias_norm(config, kind, relative)).assign_coords(
         seed=config.seed + np.arange(config.seeds), block=np.arange(1, config.blocks + 1)
     )
-    place = zip((*KIND, NORM), (*kind, config.norms[index]), strict=True)
-    return dataset.expand_dims({name: [value] for name, value in place})
+    place = kind._asdict() | {NORM: relative}
+    return dataset.expand_dims({name: [value] for name, value in place.items()})
 
 
 def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
@@ -194,14 +207,13 @@ def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.Data
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
     bias = seeds.bias_norm.transpose(*KIND, NORM)
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}
-    for labels in itertools.product(*(seeds[name].values.tolist() for name in KIND)):
-        place = dict(zip(KIND, labels, strict=True))
-        norms = bias.sel(place).values
-        in_input = norms if place["target"] == "input" else np.zeros_like(norms)
-        cosine = cosine_in(config, place["embedding"], in_input)
-        deviations = score_deviations(config, *labels, norms)
+    for kind in kinds(config):
+        norms = bias.sel(kind._asdict()).values
+        in_input = norms if kind.target == "input" else np.zeros_like(norms)
+        cosine = cosine_in(config, kind.embedding, in_input)
+        deviations = score_deviations(config, kind, norms)
         for name, values in zip(names, (cosine, *deviations), strict=True):
-            predicted[name].loc[place] = values
+            predicted[name].loc[kind._asdict()] = values
     words = "closed form, first block; this project: untrained_tables.py, leading order in 1/D"
     first = {
         name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value
@@ -234,16 +246,17 @@ def row_norm(config: UntrainedConfig, embedding: str) -> float:
     return math.sqrt(config.width) * (deviation(config) if embedding == "raw" else 1.0)
 
 
-def reference_norm(config: UntrainedConfig, norm_order: str, embedding: str, target: str) -> float:
-    """Return the unit of the bias's norm: that of the input, or of the queries of all heads.
+def bias_norm(config: UntrainedConfig, kind: Kind, relative: float) -> float:
+    """Return the norm of a bias from its norm relative to the input's, or to all heads' queries'.
 
     A query W'z has |W'z|² = D s² |z|² in expectation; z is the input, or in pre-LN its LayerNorm,
     |z|² = D.
     """
-    if target == "input":
-        return row_norm(config, embedding)
-    attended = math.sqrt(config.width) if norm_order == "pre" else row_norm(config, embedding)
-    return math.sqrt(config.width) * deviation(config) * attended
+    norm = row_norm(config, kind.embedding)
+    if kind.target != "input":
+        attended = math.sqrt(config.width) if kind.norm_order == "pre" else norm
+        norm = math.sqrt(config.width) * deviation(config) * attended
+    return relative * norm
 
 
 def cosine_in(config: UntrainedConfig, embedding: str, bias_norm: np.ndarray) -> np.ndarray:
@@ -253,14 +266,7 @@ def cosine_in(config: UntrainedConfig, embedding: str, bias_norm: np.ndarray) ->
     return cosine + (1 - cosine) / config.vocabulary
 
 
-def score_deviations(
-    config: UntrainedConfig,
-    norm_order: str,
-    mask: str,
-    embedding: str,
-    target: str,
-    bias_norm: np.ndarray,
-) -> ScoreDeviations:
+def score_deviations(config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray) -> ScoreDeviations:
     """Return deviations of the first block's scores, expected over W_q, W_k and the rows.
 
     s_ij = (W_q'z_i + b_q)(W_k'z_j + b_k)/sqrt(K), kernels of variance s², heads of width K. Over
@@ -282,17 +288,13 @@ def score_deviations(
     width, heads, time = config.width, config.heads, config.context
     sigma_2, sigma_4 = deviation(config) ** 2, deviation(config) ** 4
     norm_2 = np.square(np.asarray(bias_norm, np.float64))
-    common, own = (
-        norm_2 * (target == "input"),
-        np.full_like(norm_2, row_norm(config, embedding) ** 2),
-    )
-    if norm_order == "pre":
-        common, own = (
-            part * width / (norm_2 * (target == "input") + own) for part in (common, own)
-        )
-    query, key = (norm_2 * (target in (name, "both")) for name in ("queries", "keys"))
+    common = norm_2 * (kind.target == "input")
+    own = np.full_like(norm_2, row_norm(config, kind.embedding) ** 2)
+    if kind.norm_order == "pre":
+        common, own = (part * width / (common + own) for part in (common, own))
+    query, key = (norm_2 * (kind.target in (name, "both")) for name in ("queries", "keys"))
 
-    keys_T = keys_of_rows(mask, time)
+    keys_T = keys_of_rows(kind.mask, time)
     pairs, rows = keys_T.sum(), np.square(keys_T).sum() / keys_T.sum() ** 2
     shared = 2 * common * own * rows + np.square(own) / pairs
     product = sigma_4 * (np.square(common) + shared / config.sequences)
@@ -300,9 +302,8 @@ def score_deviations(
     square = sigma_4 * np.square(common + own) + sides * (common + own)
     head_mean = product + sides * (common + own * rows / config.sequences)
     head_width = width // heads
-    offset = (
-        np.square(norm_2) * (target == "both") * 2 * (width - head_width) / (width**2 * (width + 2))
-    )
+    offset = 2 * np.square(norm_2) * (width - head_width) / (width**2 * (width + 2))
+    offset = offset * (kind.target == "both")
     free = np.mean(1 - 1 / keys_T[keys_T > 1])
     within = (sigma_4 * (common + own) + sigma_2 * query / width) * own * free
     return ScoreDeviations(

@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
-
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.quantity import Quantity, correlation, magnitude, share
 
@@ -149,9 +147,3 @@ for dims, names in DIMS.items():
     for name in names.split():
         entries = MEASURED if name in MEASURED else DERIVED
         entries[name] = replace(entries[name], dims=dims)
-
-
-def variable(quantity: Quantity, values: np.ndarray, first: tuple[str, ...] = ()) -> tuple:
-    """Return dimensions, values and attributes of a variable, after the dimensions `first`."""
-    replicates = [quantity.resampling] if quantity.resampling else []
-    return (*first, *quantity.dims, *replicates), np.asarray(values), quantity.attributes

@@ -39,7 +39,7 @@ class Study(Source):
     width: int  # dimensions of states and gradients
     about_model: dict[str, Any]  # attributes of the model and its text
     other: pathlib.Path | None = None  # early proxies of another seed
-    valid: Tables  # valid tables, in memory: later steps read their proxies
+    known: Tables  # valid tables, in memory: later steps read their proxies
 
     def __init__(self, source: Source):
         self.source, self.name, self.root = source, source.name, source.root
@@ -66,7 +66,17 @@ class Study(Source):
 
     @property
     def cells(self) -> tangent_tables.Cells:
-        return primary(self.layers - 1, self.steps, self.early, self.tangents.ranks[-1])
+        """The prespecified cells (layer, step, rank); all others are exploratory.
+
+        The layers are the embedding, the middle and the last but one, since in the last layer the
+        state itself has no gradient. The steps are the first checkpoint after the early ones, if
+        any, and the last. There is one rank.
+        """
+        blocks, rank, steps = self.layers - 1, self.tangents.ranks[-1], self.steps[-1:]
+        if self.early:
+            steps = [min(step for step in self.steps if step > self.early[-1]), *steps]
+        layers = dict.fromkeys((0, blocks // 2, max(blocks - 1, 0)))
+        return [(layer, step, rank) for layer in layers for step in dict.fromkeys(steps)]
 
     @property
     def about(self) -> dict[str, Any]:
@@ -93,51 +103,59 @@ class Study(Source):
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         """Find tables whose inputs have changed, are made again, or have another step between."""
-        again, todo, stored, self.valid = {}, [], self.stored(), {}
-        for step in self.steps:
-            table = tables.get(step)
-            if table is not None and step in stored:
-                previous = int(table.attrs["previous_step"])
-                if (
-                    {0, previous} & {*todo}
-                    or previous < max((*self.valid, *todo), default=-1)
-                    or is_outdated(table, self.source)
-                    or json.loads(table.attrs["early_proxies"]) != self.digests
-                ):
-                    again[step], table = "a checkpoint or an earlier proxy has changed", None
-            if table is not None:
-                self.valid[step] = table
+        stored, again = self.stored(), {}
+        made, before = set(), -1  # steps to measure, and the last step that has or gets a table
+        for step in (step for step in self.steps if step in tables or step in stored):
+            if step not in tables:
+                made.add(step)
             elif step in stored:
-                todo.append(step)
+                read = tables[step].attrs
+                previous = int(read["previous_step"])
+                if (
+                    {0, previous} & made
+                    or previous < before
+                    or is_outdated(tables[step], self.source)
+                    or json.loads(read["early_proxies"]) != self.digests
+                ):
+                    made.add(step)
+                    again[step] = "a checkpoint or an earlier proxy has changed"
+            before = max(before, step)
         return again
+
+    def begin(self, tables: dict[Target, Tables]) -> None:
+        self.known = dict(tables[self.targets[0]])
 
     def measure_step(
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
-        before = max((known for known in self.valid if known < step), default=None)
+        before = max((other for other in self.known if other < step), default=None)
         shape = len(KINDS), self.layers, self.width
         absent = {x: np.full((*shape, x), np.nan, np.float32) for x in self.tangents.ranks}
         fitted = dict.fromkeys(self.fits, absent) | self.early_frames  # tests of `absent` are NaN
-        for fit, known in (("previous", before), ("untrained", 0)):
-            if known in self.valid:
-                fitted[fit] = frames(self.valid[known], self.tangents)
+        for fit, other in (("previous", before), ("untrained", 0)):
+            if other in self.known:
+                fitted[fit] = frames(self.known[other], self.tangents)
         fitted = {fit: fitted[fit] for fit in self.fits if fit != "here"}
         tested = self.test(step, before, fitted)
-        read = {known: self.source.digest(known) for known in {step, before} & self.stored()}
+        read = {other: self.source.digest(other) for other in {step, before} & self.stored()}
         attributes = self.about | {
             "checkpoints": json.dumps(read),
             "previous_step": -1 if before is None else before,
             "early_proxies": json.dumps(self.digests),
         }
         table = tangent_tables.step_table(tested, self.tangents, step, attributes, self.fits)
-        self.valid[step] = table
+        self.known[step] = table
         yield self.targets[0], table
 
     def join(self) -> None:
         """Write tangents.nc and tangents_primary.csv."""
         raw, fit = self.step_tables(self.targets[0]), "early" if self.early else "here"
+        summaries = [tangent_tables.summary(table) for table in raw.values()]
+        results = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
+        results = results.assign_attrs(self.about | {"primary_fit": fit})
+        joined_files.write(results, self.root / "tangents.nc")
         cells = tangent_tables.primary_cells(raw, self.cells, self.name, fit)
-        tangent_tables.write(self.root, raw, self.about | {"primary_fit": fit}, cells)
+        joined_files.write_csv(cells, self.root / "tangents_primary.csv")
 
 
 @functools.cache
@@ -145,18 +163,6 @@ def compile_work(work: Callable, tangents: TangentsConfig) -> Callable:
     """Compile work with these settings once for all steps, in full float32."""
     exact = jax.default_matmul_precision("highest")
     return jax.jit(exact(functools.partial(work, tangents=tangents)))
-
-
-def primary(layers: int, steps: list[int], early: list[int], rank: int) -> tangent_tables.Cells:
-    """Return the prespecified cells (layer, step, rank); all others are exploratory.
-
-    The layers are the embedding, the middle and the last but one, since in the last layer the state
-    itself has no gradient. The steps are the first checkpoint after the early ones, if any, and the
-    last. There is one rank. `layers` counts blocks.
-    """
-    late = [min(step for step in steps if step > early[-1])] if early else []
-    chosen = dict.fromkeys((0, layers // 2, max(layers - 1, 0)))
-    return [(layer, step, rank) for layer in chosen for step in dict.fromkeys((*late, steps[-1]))]
 
 
 def fit_early(study: Study, stop: Stop) -> None:

@@ -1,6 +1,5 @@
 """Make the tables of the stage `tangents`: one per checkpoint, tangents.nc, and the primary cells."""
 
-import pathlib
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from scipy import stats
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.intervals import estimate, holm, variance
-from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import (
@@ -22,7 +20,6 @@ from anisoscope.subspaces.tangent_quantities import (
     KINDS,
     MEASURED,
     ROWS,
-    variable,
 )
 
 STATISTICS = ["mean", "low", "high"]
@@ -48,13 +45,13 @@ def step_table(
         if "fit" in quantity.dims:  # one axis of frames
             at = quantity.dims.index("fit")
             value = value.reshape(*value.shape[:at], len(fits), len(KINDS), *value.shape[at + 1 :])
-        variables[name] = variable(quantity, value)
+        variables[name] = quantity.raw_dims[2:], value, quantity.attributes
     for name in next(iter(tested.panel.values()), {}):
-        stacked = np.stack([tested.panel[rows][name] for rows in ROWS])
-        dims, values, words = variable(families.quantities()[name], stacked, ("rows",))
-        words["long_name"] += ", of gradients"
+        quantity = families.quantities()[name]
+        words = quantity.attributes | {"long_name": f"{quantity.long_name}, of gradients"}
         words["units"] = words["units"].replace("activation", "nats / activation (rows=unit: 1)")
-        variables[GRADIENT + name] = dims, values, words
+        values = np.stack([tested.panel[rows][name] for rows in ROWS])
+        variables[GRADIENT + name] = ("rows", *quantity.raw_dims[2:]), values, words
     table = xr.Dataset(variables, attrs=attributes)
     labels = COORDINATES | families.coordinates()
     labels |= {"fit": fits, "rank": tangents.ranks, "layer": range(table.sizes["layer"])}
@@ -84,16 +81,6 @@ def proxy_table(fitted: Fitted) -> xr.Dataset:
 def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
     """Return the proxies that a table holds."""
     return {rank: table[f"proxy_{rank}"].values for rank in tangents.ranks}
-
-
-def write(
-    root: pathlib.Path, tables: dict[int, xr.Dataset], attributes: dict, primary: pd.DataFrame
-) -> None:
-    """Write tangents.nc and tangents_primary.csv."""
-    summaries = [summary(table) for table in tables.values()]
-    results = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
-    joined_files.write(results.assign_attrs(attributes), root / "tangents.nc")
-    joined_files.write_csv(primary, root / "tangents_primary.csv")
 
 
 def summary(table: xr.Dataset) -> xr.Dataset:

@@ -10,8 +10,7 @@ import pytest
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.plot import draw
 from anisoscope.sources import untrained_tables
-from anisoscope.sources.untrained_blocks import kinds
-from anisoscope.sources.untrained_tables import MEASURED, reference_norm
+from anisoscope.sources.untrained_tables import MEASURED, bias_norm, kinds
 from tests.plot.reading import footer_of, inside
 
 SMALL = UntrainedConfig(
@@ -26,13 +25,13 @@ def make(**settings):
     parts = []
     for kind in kinds(config):
         for index, relative in enumerate(config.norms):
-            norm = relative * reference_norm(config, kind.norm_order, kind.embedding, kind.target)
+            norm = bias_norm(config, kind, relative)
             values = {
                 name: np.exp(-3 * rng.random((config.seeds, config.blocks))) for name in MEASURED
             }
             values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
             values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
-            parts.append(untrained_tables.table(config, kind, index, norm, values))
+            parts.append(untrained_tables.table(config, kind, index, values))
     return untrained_tables.summary(config, untrained_tables.combine(config, parts))
 
 

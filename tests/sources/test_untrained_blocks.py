@@ -13,8 +13,9 @@ from anisoscope.experiments import untrained_bias
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_blocks as untrained
-from anisoscope.sources.untrained_blocks import Kind
 from anisoscope.sources.untrained_tables import (
+    Kind,
+    bias_norm,
     cosine_in,
     deviation,
     score_deviations,
@@ -42,7 +43,7 @@ def measure_all(config, kind):
     """{quantity: array over (norm, seed, ...)} and the norms."""
     seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
     draws_S = untrained.draw_seeds(config, seeds_S)
-    norms = np.array([untrained.bias_norm(config, kind, norm) for norm in config.norms])
+    norms = np.array([bias_norm(config, kind, norm) for norm in config.norms])
     visible_TT = visible_keys(untrained.model_config(config, kind), config.context)
     tables = [untrained.measure(config, kind, draws_S, norm, visible_TT) for norm in norms]
     return jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float64), *tables), norms
@@ -84,7 +85,7 @@ def test_variances_of_scores_are_as_in_the_closed_form(kind):
     sizes = {"width": 64, "heads": 4, "vocabulary": 10_000, "sequences": 3, "context": 6}
     config = UntrainedConfig(seeds=400, norms=norms, **sizes)
     values, norms = measure_all(config, kind)
-    predicted = score_deviations(config, *kind, norms)
+    predicted = score_deviations(config, kind, norms)
     names = "score_std", "score_std_head", "score_std_within"
     for name, expected in zip(names, predicted, strict=True):
         variance = np.square(values[name][..., 0])

@@ -12,8 +12,14 @@ from scipy import stats
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
-from anisoscope.sources.untrained_blocks import bias_norm, kinds
-from anisoscope.sources.untrained_tables import KIND, MEASURED, QUANTITIES, fixed_points
+from anisoscope.sources.untrained_tables import (
+    KIND,
+    MEASURED,
+    QUANTITIES,
+    bias_norm,
+    fixed_points,
+    kinds,
+)
 from anisoscope.utils.errors import RunError
 
 MOST = CHOICES | {"masks": ("causal",)}
@@ -41,7 +47,7 @@ def root(tmp_path_factory):
         norm = bias_norm(CONFIG, kind, relative)
         values = values_of(CONFIG, kind, norm, rng)
         paths.append(root / f"{len(paths)}.nc")
-        joined_files.write(untrained_tables.table(CONFIG, kind, index, norm, values), paths[-1])
+        joined_files.write(untrained_tables.table(CONFIG, kind, index, values), paths[-1])
     untrained_tables.join(CONFIG, paths[::-1], root)
     return root
 
@@ -113,7 +119,7 @@ def test_one_seed_has_no_interval():
     config = dataclasses.replace(CONFIG, seeds=1, norms=(0.0,), **choices)
     (kind,) = kinds(config)
     values = values_of(config, kind, 0.0, np.random.default_rng(0))
-    table = untrained_tables.table(config, kind, 0, 0.0, values)
+    table = untrained_tables.table(config, kind, 0, values)
     whole = untrained_tables.summary(config, untrained_tables.combine(config, [table]))
     assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
     assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
