@@ -77,26 +77,11 @@ def choose_families(
     if unknown := [name for name in names if name not in allowed]:
         owners = [own for own, family in FAMILIES.items() if unknown[0] in family.quantities]
         hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
+        if unknown == [LENS]:
+            hint = "it needs unembedding=(norm, W) of anisoscope.measure; "
         what = f"families: {unknown[0]!r} cannot be measured of {source}"
         raise ValueError(f"{what}; {hint}choose from {choices}")
     return names
-
-
-def choose_vector_families(
-    families: str | Sequence[str], unembedding: Any, single: bool
-) -> tuple[str, ...]:
-    """Choose families of vectors: the logit lens with an unembedding, `layers` of several layers."""
-    names = (families,) if isinstance(families, str) else tuple(families)
-    kinds = VECTOR_INPUTS[: 1 if single else 2]
-    if unembedding is not None:
-        return choose_families(
-            names if LENS in names or names == ("all",) else (*names, LENS), (*kinds, LENS)
-        )
-    if LENS in names:
-        raise ValueError(
-            f"families: {LENS!r} needs unembedding=(norm, W), the map from the last layer to logits"
-        )
-    return choose_families(names, kinds)
 
 
 def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
@@ -229,6 +214,8 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
             f"mask is {mask if isinstance(mask, str) else (visible.shape, visible.dtype)}; "
             f"pass causal, bidirectional, or booleans {shapes[0]} or {shapes[1]}"
         )
+    if not visible.any(axis=(-2, -1)).all():
+        raise ValueError("mask shows no key to any query; True is where a query sees a key")
     if bias is not None:
         bias = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))

@@ -31,7 +31,7 @@ from anisoscope.utils import memory
 from anisoscope.utils.progress import LOGGER
 
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
-DEGENERATE = "degenerate"  # an attribute of tables
+COPIES = "duplicates"
 MANY_COPIES = 0.05  # of the points: without clusters a line says so
 MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
 
@@ -56,7 +56,7 @@ def measure_chunks(
     numbers = range(len(layers))
     together = not kinds.isdisjoint(("layers", "logit_lens"))
     unequal = any(chunk.folds.unequal for chunk in chunks)
-    parts, counts = [], [DegenerateCounts() for _ in layers]
+    parts, counts = [], [[] for _ in layers]
     for group in progress([numbers] if together else [[number] for number in numbers]):
         panels = []
         for chunk in chunks:
@@ -69,7 +69,7 @@ def measure_chunks(
                 [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
             )
             for n, cloud_PD in zip(group, clouds_NPD, strict=True):
-                counts[n].add(cloud_PD)
+                counts[n].append(count_degenerate(cloud_PD))
             sample = Sample(clouds_NPD, places=chunk.places)
             if lens is not None:
                 sample = sample._replace(unembedding=lens[0], target_P=lens[1][chunk.rows_P])
@@ -81,7 +81,7 @@ def measure_chunks(
             panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
-    least, points = min(count.copies for count in counts), vectors.shape[0]
+    least, points = min(sum(x[COPIES] for x in chunk) for chunk in counts), vectors.shape[0]
     if vectors.cluster_P is None and least > MANY_COPIES * points:
         LOGGER.warning(
             "%s of %s points are copies of others in every layer and count as independent, so that "
@@ -221,46 +221,27 @@ def check_memory(takes: int, description: str, chunks: int | None) -> None:
 _find_copies = jax.jit(copies.copies)
 
 
-class DegenerateCounts:
-    """Zero rows, constant columns, duplicates in a chunk, and tied distances of one layer."""
-
-    def __init__(self) -> None:
-        self.zeros, self.copies, self.rounded, self.integers = 0, 0, 0, True
-        self.low_D, self.high_D = np.inf, -np.inf
-
-    def add(self, cloud_PD: np.ndarray) -> None:
-        self.zeros += int((~cloud_PD.any(axis=1)).sum())
-        matches = _find_copies(cloud_PD)
-        distinct, different = len(np.unique(matches.original_P)), len(np.unique(matches.equal_P))
-        self.copies += len(cloud_PD) - distinct
-        self.rounded += different - distinct
-        self.low_D = np.minimum(self.low_D, cloud_PD.min(axis=0))
-        self.high_D = np.maximum(self.high_D, cloud_PD.max(axis=0))
-        self.integers = self.integers and all((np.rint(x_D) == x_D).all() for x_D in cloud_PD)
-
-    def describe(self) -> str:
-        counts = {
-            "zero row": self.zeros,
-            "constant column": int((self.low_D == self.high_D).sum()),
-            "duplicate": self.copies,
-        }
-        parts = [f"{count:,} {name}{'s' * (count > 1)}" for name, count in counts.items() if count]
-        if self.rounded:
-            parts[-1] += f" ({self.rounded:,} but for rounding)"
-        low, high = np.min(self.low_D), np.max(self.high_D)
-        if self.integers and low < high < low + MANY_VALUES:
-            parts.append(f"whole numbers from {low:.0f} to {high:.0f} alone (many distances tie)")
-        return ", ".join(parts)
+def count_degenerate(cloud_PD: np.ndarray) -> dict[str, int]:
+    """Count what distorts metrics: zeros, constant columns, copies, and points of few integers."""
+    few = 0 < np.ptp(cloud_PD) < MANY_VALUES and (np.rint(cloud_PD) == cloud_PD).all()
+    return {
+        "zero rows": int((~cloud_PD.any(axis=1)).sum()),
+        "constant columns": int((cloud_PD == cloud_PD[0]).all(axis=0).sum()),
+        COPIES: len(cloud_PD) - len(np.unique(_find_copies(cloud_PD).original_P)),
+        "points of few whole numbers (many distances tie)": len(cloud_PD) * int(few),
+    }
 
 
-def describe_degenerate(counts: list[DegenerateCounts]) -> dict[str, str]:
-    """Return an attribute that lists layers with equal counts; {} without a finding."""
+def describe_degenerate(counts: list[list[dict[str, int]]]) -> dict[str, str]:
+    """Return an attribute that lists layers with equal counts over their chunks; {} without any."""
     layers: dict[str, list[str]] = {}
-    for number, count in enumerate(counts):
-        layers.setdefault(count.describe(), []).append(str(number))
+    for number, chunks in enumerate(counts):
+        sums = {name: sum(count[name] for count in chunks) for name in chunks[0]}
+        words = ", ".join(f"{times:,} {name}" for name, times in sums.items() if times)
+        layers.setdefault(words, []).append(str(number))
     parts = [
-        f"{description} in layer{'s' * (len(numbers) > 1)} {', '.join(numbers)}"
-        for description, numbers in layers.items()
-        if description
+        f"{words} in layer{'s' * (len(found) > 1)} {', '.join(found)}"
+        for words, found in layers.items()
+        if words
     ]
-    return {DEGENERATE: "; ".join(parts)} if parts else {}
+    return {"degenerate": "; ".join(parts)} if parts else {}

@@ -20,10 +20,11 @@ from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, replicates_table
+from anisoscope.results.derived import values_of
 from anisoscope.sources import array_checks, array_chunks, user_metrics
-from anisoscope.sources.array_checks import VectorsLike
+from anisoscope.sources.array_checks import LENS, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
-from anisoscope.utils.progress import bar, compile_notice, library_call
+from anisoscope.utils.progress import LOGGER, bar, compile_notice, library_call
 
 Params = TypeVar("Params")
 
@@ -92,15 +93,19 @@ def measure(
         if isinstance(x, str | os.PathLike):
             from anisoscope.sources import vector_files  # needs optional libraries
 
-            file = vector_files.load(pathlib.Path(x))
-            x = file.vectors
-            clusters = file.cluster_P if clusters is None else clusters
-            token_positions = file.position_P if token_positions is None else token_positions
+            x, *labels = vector_files.load(pathlib.Path(x))
+            clusters = labels[0] if clusters is None else clusters
+            token_positions = labels[1] if token_positions is None else token_positions
         vectors = array_checks.read_vectors(x, clusters, token_positions)
         array_checks.check_names(layer_names, len(vectors.layers))
         targets = array_checks.align(targets, x, "targets")
         lens = array_checks.read_lens(unembedding, targets, vectors.shape[0])
-        chosen = array_checks.choose_vector_families(families, unembedding, vectors.single)
+        kinds = array_checks.VECTOR_INPUTS[: 1 if vectors.single else 2]
+        if lens is not None:
+            families = (families,) if isinstance(families, str) else families
+            families = families if "all" in families else {**dict.fromkeys(families), LENS: None}
+            kinds = (*kinds, LENS)
+        chosen = array_checks.choose_families(families, kinds)
         settings = array_checks.make_settings(chosen, nulls, folds, seed)
         user_metrics.check_metrics(metrics or {})
         chunks = cut_chunks(vectors, num_chunks, folds, seed)
@@ -110,6 +115,7 @@ def measure(
         table = make_table(values, settings, attributes, layer_names)
         if metrics:
             table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
+        warn_of_missing(table)
         return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
 
 
@@ -154,6 +160,7 @@ def measure_attention(
     chosen = array_checks.choose_families("attention", array_checks.HEAD_INPUTS)
     settings = array_checks.make_settings(chosen, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
+    array_checks.check_names(layer_names, len(heads.q_NBTHK))
     windows, context = heads.q_NBTHK.shape[1:3]
     if not isinstance(num_chunks, numbers.Integral) or not 1 <= num_chunks <= windows:
         raise ValueError(
@@ -221,6 +228,7 @@ def make_measure(
                     f"return (layers, {windows} windows, T, width)"
                 )
             layers, _, context, width = vectors.shape
+            array_checks.check_names(layer_names, layers)
             places = Places(*np.divmod(np.arange(windows * context, dtype=np.int32), context))
             clouds = array_checks.Vectors([*vectors.reshape(layers, -1, width)], *places)
             chunk = Chunk(slice(None), len(places[0]), places, cut_windows(windows, context, folds))
@@ -230,6 +238,15 @@ def make_measure(
         return make_table(values, settings, attributes | {"windows": windows}, layer_names)
 
     return measure_params
+
+
+def warn_of_missing(table: xr.Dataset) -> None:
+    """Log which quantities no layer has a value of."""
+    values = table.sel(statistic="mean")
+    missing = [str(name) for name in values_of(table) if values[name].isnull().all()]
+    if missing:
+        advice = "they need more points, clusters or token_positions"
+        LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)
 
 
 def make_table(
@@ -246,7 +263,6 @@ def make_table(
         vectors = f"{attributes['points']:,} vectors of width {attributes['width']}"
     results.attrs = {"title": f"Anisoscope {anisoscope.__version__}: {vectors}"} | results.attrs
     layer = "layer" if "layer" in results.dims else "block"
-    array_checks.check_names(names, results.sizes[layer])
     dims = (layer, "other_layer") if names is not None else ()
     return results.assign_coords({dim: list(names) for dim in dims if dim in results.dims})
 

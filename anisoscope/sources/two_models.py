@@ -190,8 +190,8 @@ def compare(
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
     array_chunks.check_memory(4 * floats, layers, None)
     a_NPD, b_MPE = (
-        np.stack([as_vectors(layer, "vectors") for layer in vectors.layers])
-        for vectors in (vectors_a, vectors_b)
+        np.stack([as_vectors(x, f"layer {n} of {name}") for n, x in enumerate(vectors.layers)])
+        for name, vectors in (("a", vectors_a), ("b", vectors_b))
     )
     chunks = cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])

@@ -83,7 +83,13 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
     count = len(folds.index_JM)
     kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
     clouds = [cloud_PD] + [cloud_PD[index_P] for index_P in kept if count > 1]
-    found = [np.asarray(metric(cloud)) for cloud in clouds]
+    try:
+        found = [np.asarray(metric(cloud)) for cloud in clouds]
+    except Exception as error:
+        what = f"metrics: {name!r} raised {type(error).__name__}: {error}"
+        raise ValueError(
+            f"{what}; it gets clouds of shape {cloud_PD.shape}, or fewer points"
+        ) from error
     if shapes := {value.shape for value in found} - {()}:
         raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
     value_R = np.array(found, np.float64)

@@ -8,7 +8,7 @@ import math
 import pathlib
 import zipfile
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -20,19 +20,11 @@ NETCDF = (".nc", ".netcdf")
 SUFFIXES = (".npy", ".npz", ".safetensors", *NETCDF)
 
 
-class FileVectors(NamedTuple):
-    """Vectors of a file, with clusters and token positions if it has them."""
-
-    vectors: Any  # (points, width) or (layers, points, width)
-    cluster_P: np.ndarray | None
-    position_P: np.ndarray | None
-
-
-def load(path: pathlib.Path) -> FileVectors:
-    """Open vectors, read layer by layer where the format allows it, and read their labels.
+def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+    """Open vectors, read layer by layer where the format allows it; read clusters and positions.
 
     Vectors are the array `vectors`, or the only one of two or three dimensions; labels are
-    `clusters` or `groups`, and `token_positions`.
+    `clusters` or `groups`, and `token_positions`; None where the file has none.
 
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; in one line.
@@ -55,8 +47,8 @@ def load(path: pathlib.Path) -> FileVectors:
     with explain_failure(path):
         if path.suffix.lower() in NETCDF:
             check_written(path, [name for name in (*names, *labels) if name])
-        read = (np.asarray(arrays[name]) if name else None for name in labels)
-        return FileVectors(arrays[names[0]], *read)
+        clusters, positions = (np.asarray(arrays[name]) if name else None for name in labels)
+        return arrays[names[0]], clusters, positions
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
