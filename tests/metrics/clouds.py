@@ -118,8 +118,8 @@ TOO_FEW = [  # distinct points, for a ratio of distances
 # 3 and 40 of them
 ZOO = {name: member for name, member in zoo.ZOO.items() if len(member.eigenvalues) == WIDTH} | {
     "swiss roll": zoo.swiss_roll(WIDTH),
-    "curved 5": zoo.torus(5, WIDTH, 0.0, "without noise"),
-    "curved 5 with noise": zoo.torus(5, WIDTH, 1e-3, "with noise"),
+    "curved 5": zoo.torus(5, WIDTH, 0.0),
+    "curved 5 with noise": zoo.torus(5, WIDTH, 1e-3),
 }
 IN_ZOO = {
     f"zoo: {name}": np.asarray(of.draw(np.random.default_rng(1), POINTS), np.float32)
