@@ -81,8 +81,8 @@ def measure_step(
     with as_value_error(), lock_folder(root), compile_notice():
         tables = read_tables(root, int(step))
         if recorder is not None:
-            x, clusters, positions = recorder.stacked_sample()
-            layer_names = [*recorder.groups]
+            x, clusters, positions = recorder.sample().values()
+            layer_names = recorder.reservoir.names
         vectors = array_checks.read_vectors(x, clusters, positions)
         array_checks.check_names(layer_names, len(vectors.layers))
         if layer_names is not None and tables:

@@ -31,7 +31,7 @@ def record(
     """Record a uniform sample of hook points in bounded memory.
 
     Use it as `with record(…) as recorder:`. Each row of the passes inside `with` is kept with the
-    same probability (reservoir sampling), at the same positions for all hook points of one shape.
+    same probability (reservoir sampling), at the same positions of all hook points.
     Padding by `attention_mask` is never kept, and another cluster begins where `position_ids`
     restart. A pass that breaks off leaves nothing; one that cannot be recorded causes a warning.
 
@@ -40,6 +40,7 @@ def record(
             the same outputs, also inside of `jax.jit`.
         hook_points: of a module, names or {name: module} that return (batch, tokens, width) or
             (batch, width), alone or first, once in a pass; of a function, its output's {name: array}.
+            All have one shape, and read the same sequences.
         to: a new file that ends with .nc, written at the end; None: nowhere.
         points: most rows kept of a hook point.
         seed: seed of the sample.

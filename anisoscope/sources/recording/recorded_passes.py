@@ -1,8 +1,8 @@
 """Sample rows from a stream of passes: every row offered is kept with the same probability.
 
-Rows of a pass are collected at the hook points, and kept once the pass has ended completely.
-Several hook points have rows at the same positions, so the positions are drawn once. Letters: M
-rows of a pass, or the taken rows; S slots.
+Rows of a pass are collected at the hook points, and kept once the pass has ended completely. All
+hook points have rows at the same positions, drawn once. Letters: M rows of a pass, or the taken
+rows; S slots.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ class Draw(NamedTuple):
 
 
 class Reservoir:
-    """The sample of hook points whose vectors lie at the same positions."""
+    """The sample of hook points of one width, at the same positions."""
 
     def __init__(self, size: int, rng: np.random.Generator):
         self.size, self.rng, self.offered, self.sequences = size, rng, 0, 0
-        self.x_SD: dict[str, np.ndarray] = {}  # rows by hook point
+        self.names: list[str] = []  # of the N hook points, after the first pass
+        self.x_NSD = np.zeros((0, size, 0), np.float32)
         self.cluster_S, self.position_S = np.zeros(size, np.int64), np.zeros(size, np.int64)
 
     def draw(
@@ -74,21 +75,21 @@ class Reservoir:
 
     def check(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
         """Raise ValueError where a pass cannot be kept: another width, or an interleaved pass."""
-        for name, row_MD in rows.items():
-            width, before = row_MD.shape[1], self.x_SD.get(name, row_MD).shape[1]
-            if width != before:
-                raise ValueError(
-                    f"hook point {name} has width {width}, and had {before} before; record it separately"
-                )
+        known = {self.x_NSD.shape[2]} if self.names else set()
+        if len(widths := known | {row_MD.shape[1] for row_MD in rows.values()}) > 1:
+            raise ValueError(
+                f"hook points have the widths {sorted(widths)}; record each width separately"
+            )
         if draw.before != self.offered:
             raise ValueError("another pass ended while this pass ran; record one thread at a time")
 
     def keep(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
         """Keep the rows of a pass that has ended."""
-        for name, row_MD in rows.items():
-            if name not in self.x_SD:
-                self.x_SD[name] = np.zeros((self.size, row_MD.shape[1]), np.float32)
-            self.x_SD[name][draw.slots_M] = row_MD
+        if not self.names:
+            self.names, width = [*rows], next(iter(rows.values())).shape[1]
+            self.x_NSD = np.zeros((len(rows), self.size, width), np.float32)
+        for n, name in enumerate(self.names):
+            self.x_NSD[n, draw.slots_M] = rows[name]
         self.cluster_S[draw.slots_M] = draw.cluster_M
         self.position_S[draw.slots_M] = draw.position_M
         self.offered += draw.offered
@@ -105,11 +106,9 @@ class Pass:
     """The rows of one pass; a pass that breaks off or does not fit leaves nothing."""
 
     def __init__(self, recorder: Recorder):
-        self.recorder = recorder
-        self.draws: dict[Reservoir, tuple[Draw, Any]] = {}  # draw and `sequences` by reservoir
+        self.recorder, self.reservoir = recorder, recorder.reservoir
+        self.shared: tuple[Draw, Any] | None = None  # draw and `sequences` of the first hook point
         self.rows: dict[str, Any] = {}
-        self.groups = dict(recorder.groups)
-        self.first: dict[Any, Reservoir] | None = None if self.groups else {}
 
     def draw(
         self,
@@ -119,7 +118,7 @@ class Pass:
         position_ids: np.ndarray | None = None,
         sequences: Any = None,
     ) -> Draw:
-        """Draw rows of a hook point; hook points of equal shape and `sequences` share the draw.
+        """Draw rows for a hook point, the same for all; ValueError where it has others.
 
         `sequences` identifies the source of mask and positions, such as an encoder or a decoder.
         """
@@ -127,40 +126,28 @@ class Pass:
             raise ValueError(
                 f"hook point {name} runs more than once in a pass; name modules that run once"
             )
-        if self.first is not None:
-            new = Reservoir(self.recorder.points, self.recorder.rng)
-            self.groups[name] = self.first.setdefault((lead, sequences), new)
-        elif name not in self.groups:
-            raise ValueError(f"hook point {name} did not run in the first pass; leave it out")
-        group = self.groups[name]
-        if group not in self.draws:
-            self.draws[group] = group.draw(lead, mask, position_ids), sequences
-        draw, own = self.draws[group]
+        if self.shared is None:
+            self.shared = self.reservoir.draw(lead, mask, position_ids), sequences
+        draw, own = self.shared
         if (draw.lead, own) != (lead, sequences):
             raise ValueError(
-                f"hook point {name} has vectors {lead}, another {draw.lead}, though their shapes were "
-                "equal before; record them separately"
+                f"hook point {name} has vectors {lead}, another {draw.lead} or other sequences; "
+                "record them separately"
             )
         return draw
 
     def end(self) -> None:
         """Keep the pass; ValueError where a hook point did not run, or does not fit."""
-        expected = self.recorder.hook_points if self.recorder.in_torch else self.groups
-        if missing := [name for name in expected if name not in self.rows]:
-            raise ValueError(f"hook point {missing[0]} did not run in this pass; leave it out")
-        rows: dict[Reservoir, dict[str, np.ndarray]] = {group: {} for group in self.draws}
-        for name, x in self.rows.items():
-            rows[self.groups[name]][name] = as_numpy(x, name)
+        first = self.reservoir.names or self.rows
+        expected = self.recorder.hook_points if self.recorder.in_torch else first
+        if different := sorted({*expected} ^ self.rows.keys()):
+            where = "this pass" if different[0] in expected else "the first pass"
+            raise ValueError(f"hook point {different[0]} did not run in {where}; leave it out")
+        rows = {name: as_numpy(x, name) for name, x in self.rows.items()}
         with ENDING:
-            for group, (draw, _) in self.draws.items():
-                group.check(draw, rows[group])
-            if self.first is not None and self.recorder.groups:
-                raise ValueError(
-                    "another pass ended while the first ran; record one pass at a time"
-                )
-            for group, (draw, _) in self.draws.items():
-                group.keep(draw, rows[group])
-            self.recorder.groups = self.groups
+            if self.shared is not None:
+                self.reservoir.check(self.shared[0], rows)
+                self.reservoir.keep(self.shared[0], rows)
 
 
 def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:

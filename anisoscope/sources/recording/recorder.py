@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import pathlib
-import re
 import threading
 import warnings
 from collections.abc import Mapping
@@ -22,6 +21,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 import anisoscope
+from anisoscope.sources.array_checks import FEWEST
 from anisoscope.sources.recording.recorded_passes import (
     Pass,
     Reservoir,
@@ -31,10 +31,7 @@ from anisoscope.sources.recording.recorded_passes import (
 )
 from anisoscope.utils import files
 
-FEWEST = 8  # points needed for a measurement
 OUTPUT = "output"  # name of the output of a function that returns one array
-# names of arrays that a sample adds
-RESERVED = re.compile(r"(vectors|clusters|token_positions)(_\d+)?")
 # Hands arrays to the host once per computation, also from a compiled program. Unlike
 # `jax.debug.callback` in `jax.checkpoint`, it does not run again where a backward pass recomputes:
 # by default JAX leaves a primitive with an effect in the forward pass.
@@ -88,16 +85,13 @@ class Recorder:
                 name: recorder_hooks.tokens_first(model, name, part)
                 for name, part in self.hook_points.items()
             }
-            for name in self.hook_points:
-                _check_name(name)
         self.stack, self.adding = contextlib.ExitStack(), threading.Lock()
         self.start_over()
 
     def start_over(self) -> None:
         """Forget the sample, and begin another."""
-        self.groups: dict[str, Reservoir] = {}
         self.refused = ""  # why the last refused pass was left out
-        self.rng = np.random.default_rng(self.seed)
+        self.reservoir = Reservoir(self.points, np.random.default_rng(self.seed))
 
     def __enter__(self) -> Recorder:
         if self.in_torch:
@@ -132,7 +126,6 @@ class Recorder:
             return
         mask = mask if mask is None or hasattr(mask, "shape") else np.asarray(mask)
         for name, x in arrays.items():
-            _check_name(name)
             if getattr(x, "ndim", None) not in (2, 3):
                 shape = getattr(x, "shape", type(x).__name__)
                 raise ValueError(f"{name} has shape {shape}; pass (batch, tokens, width)")
@@ -161,16 +154,15 @@ class Recorder:
 
     @property
     def rows(self) -> int:
-        """Rows offered so far, at the hook point with the most rows."""
+        """Rows offered so far."""
         if not self.in_torch:
             jax.effects_barrier()  # wait for what compiled programs have sent
-        return max((group.offered for group in self.groups.values()), default=0)
+        return self.reservoir.offered
 
     def sample(self) -> dict[str, np.ndarray]:
         """Return float32 `vectors` (hook points, points, width), `clusters` and `token_positions`.
 
-        Labels have shape (points,). Where hook points differ in width or positions, each has an
-        array (points, width) under its name; the second group has `clusters_1`, and so on.
+        Labels have shape (points,).
 
         Raises:
             ValueError: nothing was recorded.
@@ -178,46 +170,22 @@ class Recorder:
         if not self.rows:
             hint = "call the model, or the recorder, inside of `with`"
             raise ValueError(f"nothing was recorded: {self.refused or hint}")
-        groups = list(dict.fromkeys(self.groups.values()))
-        arrays: dict[str, np.ndarray] = {}
-        for number, group in enumerate(groups):
-            order, end = group.order_S, f"_{number}" if number else ""
-            arrays[f"clusters{end}"] = group.cluster_S[order]
-            arrays[f"token_positions{end}"] = group.position_S[order]
-            arrays |= {name: x_SD[order] for name, x_SD in group.x_SD.items()}
-        if len(groups) == 1 and len({x_SD.shape for x_SD in groups[0].x_SD.values()}) == 1:
-            arrays = {"vectors": np.stack([arrays.pop(name) for name in groups[0].x_SD])} | arrays
-        return arrays
-
-    def stacked_sample(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return vectors, clusters and positions; ValueError where widths or positions differ."""
-        sample = self.sample()
-        if "vectors" not in sample:
-            raise ValueError(
-                "hook points differ in width or positions; record each kind separately, or "
-                "measure the arrays of sample() one by one"
-            )
-        return sample["vectors"], sample["clusters"], sample["token_positions"]
+        sample, order_S = self.reservoir, self.reservoir.order_S
+        arrays = sample.x_NSD[:, order_S], sample.cluster_S[order_S], sample.position_S[order_S]
+        return dict(zip(("vectors", "clusters", "token_positions"), arrays, strict=True))
 
     def measure(self, **options: Any) -> xr.Dataset:
-        """Measure the sample with `anisoscope.measure`; all hook points must have one width."""
-        vectors, clusters, positions = self.stacked_sample()
-        own = {"clusters": clusters, "token_positions": positions, "layer_names": [*self.groups]}
-        return anisoscope.measure(vectors, **own | options)
+        """Measure the sample with `anisoscope.measure`."""
+        sample = self.sample() | {"layer_names": self.reservoir.names}
+        return anisoscope.measure(sample.pop("vectors"), **sample | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
-        """Write the sample as a new NetCDF file, completely or not at all.
-
-        A `/` in the name of a hook point becomes `%2F`.
-        """
+        """Write the sample as a new NetCDF file, completely or not at all."""
         to = self.to if to is None else pathlib.Path(to)
         _check_new(to)
-        arrays = {}
-        for name, x in self.sample().items():
-            sizes = x.shape if x.ndim < 3 else x.shape[1:]
-            dims = [f"{dim}_{size}" for dim, size in zip(("point", "width"), sizes, strict=False)]
-            arrays[name.replace("/", "%2F")] = ["hook_point"] * (x.ndim == 3) + dims, x
-        names = json.dumps([*self.groups])
+        dims = ("hook_point", "point", "width")
+        arrays = {name: (dims if x.ndim == 3 else "point", x) for name, x in self.sample().items()}
+        names = json.dumps(self.reservoir.names)
         attributes = {"hook_points": names, "rows": self.rows, "seed": self.seed}
         attributes["anisoscope"] = anisoscope.__version__
         temporary = files.temporary_path(to)
@@ -226,11 +194,6 @@ class Recorder:
             os.rename(temporary, to)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-def _check_name(name: str) -> None:
-    if RESERVED.fullmatch(name):
-        raise ValueError(f"hook point {name!r}: a sample has an array of this name; rename it")
 
 
 def _check_new(path: pathlib.Path) -> None:

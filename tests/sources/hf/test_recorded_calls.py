@@ -115,9 +115,9 @@ def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
     encoder, decoder = ONES.clone(), ONES.clone()
     encoder[0, 4:], decoder[1:, 2:] = 0, 0
     given = {"attention_mask": encoder, "decoder_input_ids": IDS, "decoder_attention_mask": decoder}
-    sample = recorded(model, ["encoder.block.1", "decoder.block.1"], IDS, **given).sample()
-    assert np.bincount(sample["clusters"]).tolist() == [4, 10, 10]
-    assert np.bincount(sample["clusters_1"]).tolist() == [10, 2, 2]
+    assert lengths(recorded(model, ["encoder.block.1"], IDS, **given)) == [4, 10, 10]
+    assert lengths(recorded(model, ["decoder.block.1"], IDS, **given)) == [10, 2, 2]
+    left_out("or other sequences", model, ["encoder.block.1", "decoder.block.1"], IDS, **given)
     given["decoder_attention_mask"] = None
     # no mask of its own: all are tokens
     assert lengths(recorded(model, ["decoder.block.1"], IDS, **given)) == [10, 10, 10]
@@ -132,12 +132,12 @@ def test_pytorch_s_encoder_gives_sequences_however_its_axes_are(batch_first):
     padding = torch.zeros(4, 10, dtype=torch.bool)
     padding[0, 5:] = True
     given = x if batch_first else x.transpose(0, 1)
-    found = recorded(encoder, ["layers.0", "layers.0.linear1"], given, src_key_padding_mask=padding)
+    found = recorded(encoder, ["layers.0"], given, src_key_padding_mask=padding)
     sample = found.sample()
     assert np.bincount(sample["clusters"]).tolist() == [5, 10, 10, 10]
     own = encoder.layers[0](given, src_key_padding_mask=padding)
     own = (own if batch_first else own.transpose(0, 1))[~padding].detach().numpy()
-    np.testing.assert_allclose(sample["layers.0"], own, atol=1e-6)
+    np.testing.assert_allclose(sample["vectors"][0], own, atol=1e-6)
 
 
 def test_nested_tensors_are_recorded_and_the_unclear_is_refused():
@@ -266,14 +266,10 @@ class TwoStacks(nn.Module):
 
 
 def test_layers_of_a_loop_share_their_sequences_and_two_loops_do_not():
-    names = ["a.layers.0", "a.layers.1", "b.layers.0", "b.layers.1"]
     tokens = torch.randint(1, 50, (8, 12))
     document = tokens.clone()
     document[:, 6:] = 0
-    recorder = recorded(TwoStacks(), names, tokens, document)
-    sample = recorder.sample()
-    assert [len(sample[name]) for name in names] == [96, 96, 48, 48]
-    assert "clusters_1" in sample
-    assert "clusters_2" not in sample  # a sample for each loop, not for each layer
-    with pytest.raises(ValueError, match="differ in width or positions"):
-        recorder.measure(families="spectrum")
+    for loop, rows in (("a", 96), ("b", 48)):
+        names = [f"{loop}.layers.{number}" for number in range(2)]
+        assert recorded(TwoStacks(), names, tokens, document).rows == rows
+    left_out("or other sequences", TwoStacks(), ["a.layers.1", "b.layers.0"], tokens, document)

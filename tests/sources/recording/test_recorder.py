@@ -38,7 +38,7 @@ def test_every_row_is_kept_with_the_same_probability():
             draw = reservoir.draw((size,), None)
             reservoir.keep(draw, {"x": (offered + draw.rows_M)[:, None]})
             offered += size
-        kept = reservoir.x_SD["x"][:, 0].astype(int)
+        kept = reservoir.x_NSD[0, :, 0].astype(int)
         assert len({*kept}) == 4
         counts[kept] += 1
     assert abs(counts - draws * 4 / 30).max() < 5 * np.sqrt(draws * 4 / 30 * 26 / 30)
@@ -100,35 +100,19 @@ def test_what_a_gradient_computes_again_is_counted_once(transform):
         jax.vmap(lambda x: recorder(x))(jnp.ones((3, 2, 5, 4)))
 
 
-def test_hook_points_of_other_shapes_stand_by_themselves(tmp_path):
-    with anisoscope.record(
-        lambda x: {"a": x, "of text": x[:, 0], "../wide": np.tile(x, 2)}, to=tmp_path / "b.nc"
-    ) as recorder:
-        for x in batches(9):
-            recorder(x)
-    sample = recorder.sample()
-    shapes = {"a": (135, 4), "../wide": (135, 8), "of text": (27, 4)}
-    for end, size in (("", 135), ("_1", 27)):
-        shapes |= {f"clusters{end}": (size,), f"token_positions{end}": (size,)}
-    assert {name: x.shape for name, x in sample.items()} == shapes
-    with xr.open_dataset(tmp_path / "b.nc") as stored:
-        np.testing.assert_array_equal(stored["..%2Fwide"], sample["../wide"])
-    assert [path.name for path in tmp_path.iterdir()] == ["b.nc"]
-    with pytest.raises(ValueError, match="differ in width or positions"):
-        recorder.measure()
-
-
 def test_a_pass_that_does_not_fit_leaves_nothing():
     recorder = anisoscope.record(lambda x: x, points=10)
     first = {"a": np.ones((2, 3, 4)), "b": np.ones((2, 3, 4))}
     recorder.add(first)
-    for b, words in (
-        (np.ones((2, 4, 4)), "equal before"),
-        (np.ones((2, 3, 5)), "b has width 5, and had 4 before"),
-        (np.ones(3), r"b has shape \(3,\)"),
+    for x, words in (
+        (first | {"b": np.ones((2, 4, 4))}, "b has vectors .*; record them separately"),
+        (first | {"b": np.ones((2, 3, 5))}, r"widths \[4, 5\]; record each width separately"),
+        (first | {"b": np.ones(3)}, r"b has shape \(3,\)"),
+        ({"a": first["a"]}, "b did not run in this pass"),
+        (first | {"c": first["a"]}, "c did not run in the first pass"),
     ):
         with pytest.raises(ValueError, match=words):
-            recorder.add(first | {"b": b})
+            recorder.add(x)
     assert recorder.rows == 6
 
 
@@ -143,7 +127,6 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
         (np.ma.masked_array(X, X > 0), None, "numbers are masked"),
         (X + 1j, None, "complex128"),
         (X + 1e9, None, "float32 would lose"),
-        ({"clusters": X}, None, "'clusters': a sample has an array of this name"),
     ],
 )
 def test_what_does_not_fit_is_refused(x, mask, words):
