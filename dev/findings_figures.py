@@ -3,8 +3,6 @@
 .venv/bin/python -m dev.findings_figures    # families_*, tangent_energy
 """
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -25,7 +23,15 @@ FAMILIES = {  # quantity: title, unit or what it is, where of several, whether l
     "hub_skewness": ("hubness", "skewness of occurrences", None, False),
 }
 OVER = {"sink_rate": "mean weight above", "massive_points": "coordinate over median above"}
-PAIR = {"decoder": style.COLORS[0], "encoder": style.COLORS[1]}
+NOTE = (
+    "Bands: 95 % intervals over windows or seeds. Dashed: Gaussian cloud of the same spectrum. "
+    "Sinks and massive activations: means over layers; linearity: minus chance."
+)
+ENERGIES = {
+    "variance": ("variance of\nactivations", style.COLORS[1]),
+    "energy": ("gradient energy", style.COLORS[0]),
+    "control_energy": ("gradient energy,\nrandom subspaces", "0.5"),
+}
 
 
 def draw_families(rows: pd.DataFrame, title: str) -> Figure:
@@ -33,18 +39,17 @@ def draw_families(rows: pd.DataFrame, title: str) -> Figure:
     colors = dict(zip(dict.fromkeys(rows.model), style.COLORS, strict=False))
     figure = style.new_figure(style.PAGE, 5.6)
     axes = figure.subplots(3, 3)
-    for ax, (name, (family, unit, at, logarithmic)) in zip(
-        axes.flat, FAMILIES.items(), strict=True
-    ):
+    for ax, (name, entry) in zip(axes.flat, FAMILIES.items(), strict=True):
+        family, unit, at, logarithmic = entry
         own = rows[(rows.quantity == name) & (rows.positions == "all")]
         own = own[own["at"] == at] if at else own
+        x = "at" if name in OVER else "depth"
         for model, color in colors.items():
-            x = "at" if name in OVER else "depth"
             line = own[own.model == model].assign(at=lambda f: pd.to_numeric(f["at"], "coerce"))
             line = line.groupby(x)[["mean", "low", "high", "gaussian"]].mean().reset_index()
             if name in OVER:  # a mean over layers, whose interval is not known
                 line[["low", "high"]] = np.nan
-            draw_line(ax, line, x, color, model, marker="")
+            draw_line(ax, line, x, color, model)
             ax.plot(line[x], line["mean"] - line["gaussian"], "--", color=color, linewidth=0.9)
         if name == "massive_points":
             panel_axes.logarithmic(ax.xaxis)
@@ -52,19 +57,11 @@ def draw_families(rows: pd.DataFrame, title: str) -> Figure:
             panel_axes.fit_logarithmic([ax])
         if name == "sink_rate":
             ax.set_ylim(-0.02, 1.02)
-        ax.set_title(family)
-        ax.set_ylabel(unit, fontsize=style.SMALL)
-        ax.set_xlabel(OVER.get(name, "relative depth"), fontsize=style.SMALL)
+        ax.set(title=family, ylabel=unit, xlabel=OVER.get(name, "relative depth"))
     for ax in axes[:, 2]:
         style.label_ends(ax, 0.8)
     style.title(figure, title)
-    notes = (
-        "Bands: 95 % intervals over windows or seeds. Dashed: Gaussian cloud of the same spectrum."
-    )
-    style.add_footer(
-        figure,
-        [f"{notes} Sinks and massive activations: means over layers; linearity: minus chance."],
-    )
+    style.add_footer(figure, [NOTE])
     return figure
 
 
@@ -73,45 +70,36 @@ def draw_tangents() -> Figure:
     rows = pd.read_csv(RESULTS / "matched_pair_gradients" / "tangents.csv")
     rows = rows[rows.layer > 0].assign(kind=rows.run.str.partition("_")[0])
     means = rows.groupby(["kind", "run", "step"]).mean(numeric_only=True).reset_index()
-    lines = {"variance": "variance of\nactivations", "energy": "gradient energy"}
-    lines |= {"control_energy": "gradient energy,\nrandom subspaces"}
-    colors = (style.COLORS[1], style.COLORS[0], "0.5")
     figure = style.new_figure(style.PAGE, 2.6)
     axes = figure.subplots(1, 2, sharey=True)
-    for ax, kind in zip(axes, PAIR, strict=True):
-        for (name, label), color in zip(lines.items(), colors, strict=True):
-            own = student(means[means.kind == kind], "step", name)
-            draw_line(ax, own, "step", color, label, marker="")
+    for ax, kind in zip(axes, ("decoder", "encoder"), strict=True):
+        for name, (label, color) in ENERGIES.items():
+            draw_line(ax, student(means[means.kind == kind], "step", name), "step", color, label)
         panel_axes.step_axis(ax, int(means.step.max()))
         ax.set_title(f"{kind}s")
     axes[0].set(ylim=(0, 1), ylabel="share in the subspace")
     style.label_ends(axes[1])
     style.title(figure, "Gradient energy and variance in the early activation subspace")
     notes = (
-        "Means over blocks 1 to 4. Bands: 95 % intervals over five seeds. Semi-NMF, 16 directions "
+        "Means over blocks 1 to 4. Bands: 95 % intervals over five seeds. Semi-NMF, 16 directions"
     )
-    style.add_footer(figure, [f"{notes}of 63, fitted early."])
+    style.add_footer(figure, [f"{notes} of 63, fitted early."])
     return figure
 
 
-def draw_line(ax: Axes, own: pd.DataFrame, x: str, color: str, label: str, **look: Any) -> None:
+def draw_line(ax: Axes, own: pd.DataFrame, x: str, color: str, label: str) -> None:
     ends = [np.asarray(own[part], float) for part in (x, "mean", "low", "high")]
-    marks = {"marker": "o", "markersize": 3} | look
-    style.plot_with_interval(ax, *ends, color=color, label=label, **marks)
+    style.plot_with_interval(ax, *ends, color=color, label=label)
 
 
 if __name__ == "__main__":
     families = pd.read_csv(RESULTS / "families" / "layers.csv")
     last = families[families.step == families.groupby("model").step.transform("max")]
-    trained = last.model.isin([*PAIR])
+    own = last.model.isin(["decoder", "encoder"])
     with style.context():
         for name, figure in {
-            "families_pretrained": draw_families(
-                last[~trained], "Optional families of two decoders"
-            ),
-            "families_pair": draw_families(
-                last[trained], "Optional families of a pair of 4 layers"
-            ),
+            "families_pretrained": draw_families(last[~own], "Optional families of two decoders"),
+            "families_pair": draw_families(last[own], "Optional families of a pair of 4 layers"),
             "tangent_energy": draw_tangents(),
         }.items():
             figure.savefig(FIGURES / f"{name}.png", dpi=150)

@@ -46,23 +46,23 @@ def profiles() -> Iterator[dict[str, Any]]:
     published = pd.read_csv(folder / "published.csv")
     frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
     counts = dict.fromkeys(published["model"], 1) | CHUNKS
-    windows = frame["model"].map(counts).fillna(WINDOWS)
+    frame = frame.assign(n=frame["model"].map(counts).fillna(WINDOWS).astype(int))
     sides = {"all": "", "without_first_token": ", without the first token"}
-    frame = frame.assign(n=windows)[frame["positions"].isin(sides)]
+    frame = frame[frame["positions"].isin(sides)]
     for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
         own = own.set_index("layer").reindex(range(own["layer"].max() + 1))
         for claim in ("decoder_bell", "decoder_bell_with_embedding", "flat_encoder"):
-            first = int(claim != "decoder_bell_with_embedding")
-            if kind not in CLAIMS[claim].models or not np.isfinite(own["mean"].loc[first:]).all():
+            layers = own.loc[int(claim != "decoder_bell_with_embedding") :]
+            if kind not in CLAIMS[claim].models or not np.isfinite(layers["mean"]).all():
                 continue
             value = read_shape(CLAIMS[claim].quantity, own["mean"].to_numpy())
-            half = (own["high"] - own["low"]).loc[first:].max() / 2
+            half = (layers["high"] - layers["low"]).max() / 2
             if kind == "decoder":
-                inner, ends = own.iloc[first + 1 : -1], own.iloc[[first, -1]]
-                low = inner["low"].max() - ends["high"].max()
-                half = max(value - low, inner["high"].max() - ends["low"].max() - value)
+                inner, ends = layers.iloc[1:-1].max(), layers.iloc[[0, -1]].max()
+                low, high = inner["low"] - ends["high"], inner["high"] - ends["low"]
+                half = max(value - low, high - value)
             about = {"error": half / norm.ppf(0.975), "freedom": np.inf, "gain": np.inf}
-            about |= {"n": int(own["n"].max()), "unit": "profile", "outside": ""}
+            about |= {"n": int(layers["n"].iloc[-1]), "unit": "profile", "outside": ""}
             yield {"claim": claim, "model": f"{model}{sides[side]}", "value": value} | about
 
 
