@@ -53,17 +53,10 @@ SIMILARITY: Figures = {"similarity_of_models": run_figures.model_similarity}
 CURVED: Figures = {"curved_manifolds": theory_figures.curved_manifolds}
 
 
-def over_revisions(name: str, models: Runs) -> Figure | None:
-    """Draw a figure over training for the models with several revisions."""
-    several = {label: run for label, run in models.items() if run.results.sizes["step"] > 1}
-    return render(SPECS[name], several)
-
-
 MODELS: dict[str, Figures] = {  # figures of each paper
     "shape_of_learning": {
         "anisotropy_over_depth": partial(render, PROFILE_BY_KIND),
-        "dimension_over_training": partial(over_revisions, "dimension_over_training"),
-        "anisotropy_by_checkpoint": partial(over_revisions, "anisotropy_by_checkpoint"),
+        **{name: RUNS[name] for name in ("dimension_over_training", "anisotropy_by_checkpoint")},
     },
     "inherent": {"cosine_and_drift": scatter_figures.cosine_and_drift},
 }
@@ -86,12 +79,9 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     For several runs also write correlations.csv, pooled. Return the paths written.
     """
     figures = dict(RUNS)
-    single = all(run.results.sizes["step"] == 1 for run in runs.values())
-    for name in figures.keys() & SPECS.keys():
-        if single and "step" in (SPECS[name].x, SPECS[name].hue):
-            figures[name] = lambda runs: None  # an earlier figure over training is removed
-        elif SPECS[name].x == "step" and over != "step":
-            figures[name] = partial(render, replace(SPECS[name], x=GAIN))
+    if over != "step":
+        training = {name: replace(spec, x=GAIN) for name, spec in SPECS.items() if spec.x == "step"}
+        figures |= {name: partial(render, spec) for name, spec in training.items()}
     paths = draw(figures, display_names(runs), folder)
     pooled = folder / "correlations.csv"
     if len(runs) == 1:

@@ -185,8 +185,10 @@ def variable(spec: Spec, quantity: str) -> str:
 def select_runs(spec: Spec, runs: dict[str, Run]) -> tuple[dict[str, Run], tuple[str, ...]]:
     """Select the runs that have the figure's quantities, and the quantities that some run has.
 
-    A quantity counts only with all variants that lines draw.
+    A quantity counts only with all variants that lines draw, a run over training with two steps.
     """
+    if spec.x in specs.OVER_TRAINING or spec.hue == "step":
+        runs = {label: run for label, run in runs.items() if run.results.sizes["step"] > 1}
     if spec.hue == HOOK_POINT:
         runs = {label: run for label, run in runs.items() if run.hook_points}
     if NULL in (spec.rows, spec.columns):

@@ -9,7 +9,6 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis import correlations
 from anisoscope.plot import panel_axes, style
@@ -139,15 +138,16 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
     across = max(table.sizes["step"] for table in tables_of.values())
     width = max(style.SINGLE, style.PAGE * (1 + across) / (1 + COLUMNS))
     figure = style.new_figure(width, 0.9 + 1.4 * len(rows))
-    axes = figure.subplots(len(rows), across, squeeze=False)
+    shared = {"sharex": "row", "sharey": "row", "squeeze": False}
+    axes = figure.subplots(len(rows), across, **shared)
     for row, ((label, block), table) in zip(axes, tables_of.items(), strict=True):
         for ax in row[table.sizes["step"] :]:
             ax.set_axis_off()
         row = row[: table.sizes["step"]]
         for ax, step in zip(row, table.step.values, strict=True):
             _scatter(ax, table.sel(step=step))
-            ax.set_title(f"step {step:,}")
-        _set_frame(row, table)
+            ax.set(title=f"step {step:,}", aspect="equal")
+            ax.locator_params(nbins=3)
         below, left = (
             f"axis {axis} ({_percent(share)})"
             for axis, share in enumerate(table.projection_share.values, 1)
@@ -204,17 +204,3 @@ def _scatter(ax: Axes, table: xr.Dataset) -> None:
         ax.plot(x, y, markersize=4, **edge, **look)
     look = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "0.4"}
     ax.text(0.98, 0.02, _percent(float(table.projection_kept)), transform=ax.transAxes, **look)
-
-
-def _set_frame(axes: list[Axes], table: xr.Dataset) -> None:
-    """Set the same square around all points and the origin in all panels of a row."""
-    clouds = [table[f"{kind}_projection"].values.reshape(-1, 2) for kind in LOOKS]
-    points = np.concatenate([*clouds, np.zeros((1, 2))])
-    low, high = np.nanmin(points, axis=0), np.nanmax(points, axis=0)
-    middle, reach = (low + high) / 2, 0.54 * max(high - low) or 1.0
-    (left, bottom), (right, top) = middle - reach, middle + reach
-    for ax in axes:
-        ax.set(xlim=(left, right), ylim=(bottom, top), aspect="equal")
-        ax.tick_params(labelleft=ax is axes[0])
-        for axis in (ax.xaxis, ax.yaxis):
-            axis.set_major_locator(MaxNLocator(3))

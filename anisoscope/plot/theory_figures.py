@@ -139,21 +139,14 @@ def _combinations(results: xr.Dataset, *dims: str) -> Iterator[tuple[str, xr.Dat
 
 def _bias_axis(ax: Axes, norms: np.ndarray, label: str) -> None:
     """Show relative norms of the bias on a log axis that also has room for 0."""
-    least, most = _positive_range(norms)
-    ax.set_xscale("symlog", linthresh=least, linscale=1)
-    ax.set_xlim(-0.3 * least, most * 1.6)
-    first, last = (round(np.log10(value)) for value in (least, most))
-    ticks = {0.0: "0"} if 0 in norms else {}
-    for exponent in range(first, last + 1, max(1, last - first)):
-        ticks[10.0**exponent] = f"{10.0**exponent:g}"
-    ax.set_xticks([*ticks], [*ticks.values()])
+    positive = norms[norms > 0] if norms.any() else np.ones(1)
+    ends = positive.min(), positive.max()
+    ax.set_xscale("symlog", linthresh=ends[0], linscale=1)
+    ax.set_xlim(-0.3 * ends[0], ends[1] * 1.6)
+    ax.set_xticks(np.unique([norms.min(), *ends]))
     ax.set_xticks([], minor=True)
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.set_xlabel(label)
-
-
-def _positive_range(norms: np.ndarray) -> tuple[float, float]:
-    positive = norms[norms > 0]
-    return (positive.min(), positive.max()) if positive.size else (1.0, 1.0)
 
 
 def _measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:

@@ -50,7 +50,9 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
     for figure_name, build in draw.RUNS.items():
         if figure_name == "tangent_energy":  # no run has tangents
             continue
-        figure = build(runs)
+        if (figure := build(runs)) is None:  # a figure over training of a single step
+            assert runs.keys() == {"tiny"}
+            continue
         inside(figure, f"{figure_name}: {name}")
         if figure_name in WATCHED:  # a log has other steps than the tables
             continue
