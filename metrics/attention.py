@@ -32,17 +32,12 @@ class AttentionStatistics(NamedTuple):
 
     score_mean: Scalar  # over all visible pairs of all windows, as the deviation
     score_std: Scalar
-    # sqrt of the mean variance of a row, at most score_std for rows of equal length; the rest is a
-    # constant per row, which the softmax removes
-    score_std_within: Scalar
+    score_std_within: Scalar  # of a row; the rest of score_std is removed by the softmax
     attention_entropy: Scalar  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
     attention_max: Scalar  # mean of the largest p_ij of a row; [0, 1]
     attention_min: Scalar  # of the smallest visible one; 0 for a p_ij below 1e-38
-    attention_first_token: Float[
-        Array, ""
-    ]  # mean of p_i0 over the rows that see key 0, NaN without
-    # the largest, over the keys j, of the mean of p_ij over all windows and the rows that see j.
-    # With few windows it may be that of a late key that few rows see.
+    attention_first_token: Scalar  # mean of p_i0 over the rows that see key 0, NaN without
+    # largest mean of p_ij over the rows that see j; of few windows it may be a late key's
     attention_most_attended: Scalar
 
 
@@ -72,9 +67,7 @@ def attention_statistics(
 def share_of_means(score_of_means: Scalar, statistics: AttentionStatistics) -> Scalar:
     """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
-    c = <E q, E k>/sqrt(K), and E (s - c)^2 = var s + (E s - c)^2 is about it, so that the share is
-    in [0, 1]. The softmax removes c: a share near 1 is a score without information. All scores 0:
-    NaN.
+    c = <E q, E k>/sqrt(K), which the softmax removes. Range: [0, 1]. All scores 0: NaN.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)

@@ -1,7 +1,4 @@
-"""A similarity calibrated by permutations of unrelated points: its score, and its p-value.
-
-Here K are permutations.
-"""
+"""A similarity calibrated by K permutations of unrelated points: its score, and its p-value."""
 
 import math
 from typing import NamedTuple

@@ -1,7 +1,4 @@
-"""Operations that cloud metrics share: centering in float32, reductions that keep NaN, resamples.
-
-Here X and Y are any axes.
-"""
+"""Operations that cloud metrics share: centering, reductions that keep NaN. X, Y are any axes."""
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +15,10 @@ Scalar = Float[Array, ""]
 def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """Center a cloud: x_i - mean(x), in float32.
 
-    A constant column comes out as exact zeros, a column that is not finite as NaN. The second
-    subtraction removes the rounding of the first mean, which matters when |mean| >> spread; a
-    constant column needs its own rule because the float32 mean of equal numbers need not be that
-    number. The first mean is cut to 16 bits, as a compiler may compute it twice, rounded here and
-    inside of a multiply-add there: half a unit of its last place would be left of it.
+    A constant column comes out as exact zeros, though its float32 mean need not be its value; a
+    column that is not finite as NaN. The second subtraction removes the rounding of the first mean,
+    which matters when |mean| >> spread. The first mean is cut to 16 bits: a compiler may compute it
+    twice, rounded here and inside of a multiply-add there.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
@@ -33,10 +29,9 @@ def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
 
 
 def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
-    """Scale a cloud by the power of two that brings its largest coordinate between 1/2 and 1.
+    """Scale by the power of two that brings the largest coordinate between 1/2 and 1.
 
-    All digits stay. For metrics that do not depend on the scale, and square coordinates or divide
-    by them. All zero, or a coordinate that is not finite: the cloud as it is.
+    All digits stay. All zero, or not finite: the cloud as it is.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
@@ -48,10 +43,7 @@ def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array
 
 
 def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:
-    """Find the largest along the last axis, NaN where there is a NaN.
-
-    On a CPU a compiled max of many may pass over a NaN.
-    """
+    """Find the largest along the last axis; NaN where one is NaN, which a CPU's max may miss."""
     return jnp.where(jnp.isnan(x).any(axis=-1), jnp.nan, x.max(axis=-1))
 
 
@@ -72,9 +64,6 @@ def entropy(share_E: Float[Array, "*X E"]) -> Float[Array, "*X"]:
 
 
 def leave_out(folds: int) -> Float[Array, "R J"]:
-    """Mark the kept folds, 1 or 0: all folds, then all but each fold in turn.
-
-    One fold is only kept: R = 1.
-    """
+    """Mark the kept folds, 1 or 0: all folds, then all but each in turn; one fold is only kept."""
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])

@@ -20,9 +20,7 @@ from anisoscope.metrics.comparison import (
     Nearest,
     PreparedCloud,
     energy,
-    map_pairs,
     prepare_cloud,
-    select_layer,
 )
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
@@ -38,33 +36,18 @@ class Alignment(NamedTuple):
 def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Alignment:
     """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
 
-    rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. No P x
-    P matrix: with n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products
-    of both distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs.
-    procrustes: |X'Y|_* / (|X|_F |Y|_F), in [0, 1], far above 0 for independent clouds unless P is
-    far above D and E. R = 1 + folds values, or one: of the whole, then without the j-th of `folds`
-    runs of points, of procrustes with the rotation of the whole. All points of a cloud equal, or
-    not finite: NaN; all distances equal: NaN for rsa.
+    rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. With
+    n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both
+    distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs. procrustes:
+    |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R = 1 + folds values, or one: of the whole, then without
+    each run of points, of procrustes with the rotation of the whole. All points of a cloud equal,
+    or not finite: NaN; all distances equal: NaN for rsa.
     """
-    return Alignment(*_compare(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds))
+    return align_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
 
 
-def layers_alignment(
-    x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None
-) -> Alignment:
-    """`alignments` of every pair of N clouds: symmetric, (R, N, N) each.
-
-    The clouds are prepared by `comparison.prepare_clouds` with as many folds. With `other_N`: of
-    layer n of `x_N` and layer m >= n of `other_N`, as in `comparison.layers_cka`.
-    """
-    y_N = x_N if other_N is None else other_N
-    values_NN2R = map_pairs(
-        lambda n, m: _compare(select_layer(x_N, n), select_layer(y_N, m), folds), len(x_N.energy_2R)
-    )
-    return Alignment(*jnp.moveaxis(values_NN2R, (2, 3), (0, 1)))
-
-
-def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
+def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignment:
+    """Compute `alignments` of two prepared clouds with as many folds."""
     keep_RP = jnp.repeat(leave_out(folds), len(x.x_PD) // folds, axis=1)
     count_R = keep_RP.sum(axis=1)
     (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
@@ -73,14 +56,9 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
     sum_x_R, sum_y_R = square_x_RP.sum(axis=1), square_y_RP.sum(axis=1)
 
     def covariance(n_RP: Array, m_RP: Array, product_R: Array) -> Array:
-        """Compute the covariance of two distances over ordered pairs of different points.
-
-        The result is multiplied by the number of pairs.
-        """
+        """Compute the covariance of two distances, times the number of ordered pairs."""
         sum_n_R, sum_m_R = n_RP.sum(axis=1), m_RP.sum(axis=1)
-        mean_R = (
-            4 * count_R * sum_n_R * sum_m_R / (count_R - 1)
-        )  # of both, times the number of pairs
+        mean_R = 4 * count_R * sum_n_R * sum_m_R / (count_R - 1)  # the product of both means
         return (
             2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * sum_n_R * sum_m_R + 4 * product_R - mean_R
         )
@@ -105,7 +83,7 @@ def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 
     mean_product_R = (product(mean_x_RD, rotation_DE) * mean_y_RE).sum(axis=1)
     nuclear_R = product(keep_RP, rotated_P) - count_R * mean_product_R
     procrustes_R = jnp.clip(nuclear_R / jnp.sqrt(sum_x_R * sum_y_R), -1.0, 1.0)
-    return jnp.stack([rsa_R, procrustes_R])
+    return Alignment(rsa_R, procrustes_R)
 
 
 def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tuple[Array, Array]:
@@ -186,11 +164,10 @@ def information_imbalance(
 ) -> Float[Array, " N"]:
     """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
 
-    Args: of N clouds A the nearest of each point, and which points count; the cloud B of the same
-    points. Range: 2/n to 2 (n - 1)/n; 1 on average for unrelated clouds. Not symmetric. Ranks are
-    among the n distinct points of B; a point equal to i in B has rank 1. The mean is over the
-    points that count in A and are the first of their copies in B; none, or not finite: NaN.
-    Rounding moves ranks of points equally far to 1e-6 of the largest |x|^2.
+    Args: of N clouds A the nearest of each point, and which points count; the cloud B. Range: 2/n
+    to 2 (n - 1)/n; 1 on average for unrelated clouds. Ranks are among the n distinct points of B; a
+    point equal to i in B has rank 1. The mean is over the points that count in A and are the first
+    of their copies in B; none, or not finite: NaN.
     """
     cloud_PD = scale_to_unit(centered(cloud_PD))
     points = len(cloud_PD)

@@ -1,8 +1,6 @@
 """Similarity of two representations of the same points: two layers, or a layer at two checkpoints.
 
-Point i of one cloud and point i of the other are the same position of the same window.
-
-Here M are the clouds of another model, X whatever two axes make as one.
+Here X is whatever two axes make as one.
 """
 
 from collections.abc import Callable
@@ -60,54 +58,44 @@ def ckas(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Cka:
 
 
 def prepare_clouds(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> PreparedCloud:
-    """Prepare N clouds of P points for `compare_prepared` and `layers_cka`.
-
-    Each has a copy, and one product.
-    """
+    """Prepare N clouds of P points for `compare_prepared`: a copy and one product of each."""
     return jax.lax.map(lambda x_PD: prepare_cloud(x_PD, folds), jnp.asarray(x_NPD))
 
 
 def compare_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Cka:
-    """`ckas` of two prepared clouds with as many folds."""
-    return Cka(*_compare(x, y, folds))
+    """Compute `ckas` of two prepared clouds with as many folds."""
+    shared_2R, energy_2R = energy(x.x_PD, y.x_PD, folds), x.energy_2R * y.energy_2R
+    known_2R = energy_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
+    # rounding can leave 1 + 1e-7
+    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, energy_2R, 1.0)), -1.0, 1.0)
+    return Cka(*jnp.where(known_2R, cka_2R, jnp.nan))
 
 
-def layers_cka(x_N: PreparedCloud, folds: int = 1, other_N: PreparedCloud | None = None) -> Cka:
-    """`ckas` of every pair of N clouds, each pair computed once: symmetric, diagonal 1 or NaN.
+def map_pairs(compare: Callable[..., Any], x_N: Any, y_N: Any) -> Any:
+    """Compare entry n of `x_N` with every entry m >= n of `y_N`, pair after pair.
 
-    With `other_N`: of layer n of `x_N` and layer m >= n of `other_N`, copied to be symmetric.
-    Prepared with as many folds -> (R, N, N) each; memory: `folds` products of D x D.
+    Args:
+        compare: A symmetric function of an entry of each.
+        x_N: N prepared clouds, or nearest, with the layer as the first axis.
+        y_N: As many; `x_N` itself for the pairs of its own layers.
+
+    Returns:
+        What `compare` returns, (N, N, …); n > m has the value of (m, n).
     """
-    y_N = x_N if other_N is None else other_N
+    row, column = np.triu_indices(len(jax.tree.leaves(x_N)[0]))
 
-    def compare_pair(n: Array, m: Array) -> Array:
-        return _compare(select_layer(x_N, n), select_layer(y_N, m), folds)
+    def compare_pair(pair: tuple[Array, Array]) -> Any:
+        n, m = pair
+        return compare(jax.tree.map(lambda z_N: z_N[n], x_N), jax.tree.map(lambda z_N: z_N[m], y_N))
 
-    return _estimators(map_pairs(compare_pair, len(x_N.energy_2R)))
-
-
-def across_cka(
-    x_NPD: Float[AnyArray, "N P D"], y_MPE: Float[AnyArray, "M P E"], folds: int = 1
-) -> Cka:
-    """`ckas` of every layer of one model with every layer of another: (R, N, M) each.
-
-    The M clouds may have width E.
-    """
-    y_M = prepare_clouds(y_MPE, folds)
-
-    def compare_layer(x_PD: Array) -> Array:
-        x = prepare_cloud(x_PD, folds)
-        return jax.lax.map(lambda y: _compare(x, y, folds), y_M)
-
-    return _estimators(jax.lax.map(compare_layer, jnp.asarray(x_NPD)))
+    values_X = jax.lax.map(compare_pair, (jnp.asarray(row), jnp.asarray(column)))
+    place_NN = np.zeros((row[-1] + 1, row[-1] + 1), np.int32)
+    place_NN[row, column] = place_NN[column, row] = np.arange(len(row))
+    return jax.tree.map(lambda value_X: value_X[place_NN], values_X)
 
 
 def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
-    """Nearest `count` points of every point, of one cloud or of several: leading axes stay.
-
-    Shapes: at least `count` neighbors of each of P points -> P x count indices. Fewer searched:
-        ValueError.
-    """
+    """Select the nearest `count` of every point, of one cloud or several; fewer: ValueError."""
     neighbors.check_searched(count)
     smallest = np.min_scalar_type(neighbors.first_P.shape[-1] - 1)
     first_PC = neighbors.first_P[..., None] & (neighbors.distance_PC < jnp.inf)
@@ -120,8 +108,8 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
     Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
-    first of their copies in both clouds and have C neighbors in both; none: NaN. So it is low where
-    a cloud has copies that the other tells apart. Not as many of both: ValueError.
+    first of their copies in both clouds and have C neighbors in both; none: NaN. Not as many of
+    both: ValueError.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(
@@ -133,43 +121,12 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
 
 
-def layers_overlap(nearest_N: Nearest, other_N: Nearest | None = None) -> Float[Array, "N N"]:
-    """`neighbor_overlap` of every pair of N clouds, whose nearest have a leading axis N: symmetric.
-
-    With the nearest of other clouds: of the pairs of `layers_cka`.
-    """
-    other_N = nearest_N if other_N is None else other_N
-
-    def compare_pair(n: Array, m: Array) -> Array:
-        return neighbor_overlap(select_layer(nearest_N, n), select_layer(other_N, m))
-
-    return map_pairs(compare_pair, len(nearest_N.usable_P))
-
-
-def across_overlap(a_N: Nearest, b_M: Nearest) -> Float[Array, "N M"]:
-    """`neighbor_overlap` of every layer of one model with every layer of another."""
-    return jax.lax.map(lambda a: jax.lax.map(lambda b: neighbor_overlap(a, b), b_M), a_N)
-
-
-def select_layer(tree_N: Any, n: Array) -> Any:
-    return jax.tree.map(lambda leaf_N: leaf_N[n], tree_N)
-
-
 def prepare_cloud(x_PD: Points, folds: int) -> PreparedCloud:
     x_PD = centered(x_PD)
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     biased_R, unbiased_R = energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
     return PreparedCloud(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
-
-
-def _compare(x: PreparedCloud, y: PreparedCloud, folds: int) -> Float[Array, "2 R"]:
-    """Compute both estimators of two clouds."""
-    shared_2R, energy_2R = energy(x.x_PD, y.x_PD, folds), x.energy_2R * y.energy_2R
-    known_2R = energy_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
-    # rounding can leave 1 + 1e-7
-    cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, energy_2R, 1.0)), -1.0, 1.0)
-    return jnp.where(known_2R, cka_2R, jnp.nan)
 
 
 def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
@@ -216,18 +173,3 @@ def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> 
         - 2.0 * row_R / (count_R - 2)
     )
     return jnp.stack([biased_R, jnp.where(count_R > 3, unbiased_R, jnp.nan)])
-
-
-def _estimators(cka_NM2R: Float[Array, "N M 2 R"]) -> Cka:
-    return Cka(*jnp.moveaxis(cka_NM2R, (2, 3), (0, 1)))
-
-
-def map_pairs(
-    compare_pair: Callable[[Array, Array], Array], layers: int
-) -> Float[Array, "N N ..."]:
-    """Map compare_pair(n, m) over n <= m, pair after pair; n > m gets the value of (m, n)."""
-    row, column = np.triu_indices(layers)
-    value_X = jax.lax.map(lambda pair: compare_pair(*pair), (jnp.asarray(row), jnp.asarray(column)))
-    place_NN = np.zeros((layers, layers), np.int32)
-    place_NN[row, column] = place_NN[column, row] = np.arange(len(row))
-    return value_X[place_NN]

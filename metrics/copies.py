@@ -1,10 +1,8 @@
 """Find points of a cloud that are copies of one another: equal, or equal but for rounding.
 
 A chain of points, each less than ROUNDING of its norm from the next, is one point, and its first
-stands for it. The norm is that of the points as given, since that is what float32 has rounded: who
-is whose copy depends neither on order nor on scale, and moving rounded points does not undo it.
-
-G are sums over coordinates, S turns, X pairs of points that are subtracted at once.
+stands for it, whatever the order and the scale. The norm is not centered: that is what float32 has
+rounded. G are sums over coordinates, S turns, X pairs of points that are subtracted at once.
 """
 
 from typing import NamedTuple
@@ -20,9 +18,7 @@ AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the sq
 # of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
 ROUNDING = 2e-6
 AHEAD = 8  # turns that are looked through at once, before the loop
-SUMS = (
-    4  # over all coordinates, with random signs: the first orders the points, others separate pairs
-)
+SUMS = 4  # of all coordinates with random signs: the first orders points, others separate pairs
 
 
 class Copies(NamedTuple):
@@ -85,9 +81,8 @@ def _join(
     """Find the first copy of each point among points without an exact equal.
 
     A sum of coordinates with signs differs by at most sqrt(D) times the distance, and its own
-    rounding. So the points are ordered by such a sum, and each is compared with the next, the one
-    after it, and so on, as long as the sums of any pair are that near: P^2 / 2 comparisons at
-    worst.
+    rounding. So the points are ordered by such a sum, and each is compared with the next ones as
+    long as the sums of any pair are that near: P^2 / 2 comparisons at worst.
     """
     points, width = cloud_PD.shape
     root = width**0.5

@@ -1,7 +1,6 @@
 """Intrinsic dimension from the two nearest neighbors of every point.
 
-Copies count once, by the rule of `metrics.neighbors`. LLM-Microscope's rule keeps them, and is
-computed from the same neighbors and the numbers of copies.
+Copies count once, but for LLM-Microscope's rule, computed from the numbers of copies.
 """
 
 from fractions import Fraction
@@ -14,16 +13,13 @@ from anisoscope.metrics.cloud import Scalar
 from anisoscope.metrics.copies import ROUNDING
 from anisoscope.metrics.neighbors import Neighbors
 
-# distinct points with a ratio: the error of a dimension from n ratios is d / sqrt(n), here an
-# eighth
-LEAST = 64
+LEAST = 64  # distinct points with a ratio: the error of a dimension is d / sqrt(n), here an eighth
 
 
 def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     """Return whether a dimension is reported: LEAST distinct points with a ratio, or half of all.
 
-    The formulas below need 3; but from 32 distinct points among 4096, as a text of one repeated
-    character leaves, came dimensions of 13 to 15, of no meaning.
+    From 32 among 4096, as a text of one repeated character leaves, came dimensions of 13 to 15.
     """
     usable_P = neighbors.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
@@ -50,7 +46,6 @@ def twonn_mle(neighbors: Neighbors) -> Scalar:
     """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
     Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf.
-    Source: DADApy's "ml" form of Facco et al. 2017.
     """
     total, count = _sum_log_ratios(neighbors)
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
@@ -64,8 +59,8 @@ class Posterior(NamedTuple):
 def twonn_bayes(neighbors: Neighbors) -> Posterior:
     """Posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum ln(r2/r1)).
 
-    Range: > 0 and finite, with the bias of `twonn`. Neighbors share points, so that the deviation
-    is too small below about 10 dimensions. Fewer than 3 distinct points: NaN.
+    Range: > 0 and finite, with the bias of `twonn`; the deviation is too small below about 10
+    dimensions, as neighbors share points. Fewer than 3 distinct points: NaN.
     """
     total, count = _sum_log_ratios(neighbors)
     mean, std = (2.0 + count) / (5.0 + total), jnp.sqrt(2.0 + count) / (5.0 + total)
@@ -74,10 +69,8 @@ def twonn_bayes(neighbors: Neighbors) -> Posterior:
 
 class Microscope(NamedTuple):
     dimension: Scalar
-    # points whose nearest neighbor is a copy: r1 < 1e-8 of the mean centered norm
-    useless: Int[Array, ""]
-    # points left out of the fit, though not of F: mu <= 1 + 1e-8, or useless
-    dropped: Int[Array, ""]
+    useless: Int[Array, ""]  # points whose r1 is below 1e-8 of the mean centered norm
+    dropped: Int[Array, ""]  # points left out of the fit, though not of F
 
 
 def twonn_microscope(neighbors: Neighbors) -> Microscope:
@@ -85,9 +78,8 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
 
     Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
     ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
-    = (u + j)/(n + u), j = 1..n over the n others, of which the smallest min(n // 5, n - 1) enter.
-    So copies push the result up: 7.2 for 1000 Gaussian points in 8 dimensions, 15.9 with 50 copied
-    rows. Fewer than 5 ratios: NaN.
+    = (u + j)/(n + u), j = 1..n over the n others, of which the smallest min(n // 5, n - 1) enter:
+    copies push the result up, from 7.2 to 15.9 in one case. Fewer than 5 ratios: NaN.
     """
     alone_P = neighbors.equals_P == 1
     # with copies included, a point with an equal has r1 = 0, and a point whose nearest has a copy
@@ -110,10 +102,7 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
 def _slope_through_origin(
     x_P: Float[Array, " P"], share_P: Float[Array, " P"], kept: Array, count: Array
 ) -> Array:
-    """Compute sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share).
-
-    NaN below 3 points or with none kept.
-    """
+    """Compute sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share); NaN of none or 2."""
     enters_P = jnp.arange(x_P.size) < kept
     x_P = jnp.where(enters_P, x_P, 0.0)
     y_P = -jnp.log1p(-jnp.where(enters_P, share_P, 0.0))
@@ -129,6 +118,6 @@ def _log_ratios(neighbors: Neighbors) -> Float[Array, " P"]:
 
 
 def _sum_log_ratios(neighbors: Neighbors) -> tuple[Scalar, Int[Array, ""]]:
-    """Add up ln(r2/r1) of the usable points; return the sum and their number."""
+    """Add up ln(r2/r1) of the usable points, and count them."""
     usable_P = neighbors.usable()
     return jnp.where(usable_P, _log_ratios(neighbors), 0.0).sum(), usable_P.sum()

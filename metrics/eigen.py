@@ -1,7 +1,6 @@
 """Eigendecomposition of a cloud's scatter in float32, small eigenvalues included; top direction.
 
-Q are the rows that are decomposed: points, or coordinates of few points. X are the BLOCK directions
-that are iterated together.
+Q are rows: points, or coordinates of few points. X are the BLOCK directions iterated together.
 """
 
 import functools
@@ -33,10 +32,9 @@ class Axes(NamedTuple):
 def eigh(symmetric_DD: Float[Array, "D D"]) -> tuple[Float[Array, " D"], Float[Array, "D D"]]:
     """Find ascending eigenvalues and eigenvectors; NaN for a matrix that is not finite.
 
-    On a TPU, eigh of such a matrix would not end. The derivative is finite where eigenvalues are
-    equal.
+    The derivative is finite where eigenvalues are equal.
     """
-    finite = jnp.isfinite(symmetric_DD).all()
+    finite = jnp.isfinite(symmetric_DD).all()  # on a TPU, eigh would not end
     decompose = make_sequential(lambda x_DD: tuple(jnp.linalg.eigh(x_DD, symmetrize_input=False)))
     value_D, vector_DD = decompose(jnp.where(finite, symmetric_DD, 0.0))
     return jnp.where(finite, value_D, jnp.nan), jnp.where(finite, vector_DD, jnp.nan)
@@ -54,10 +52,7 @@ def _eigh_jvp(primals: tuple, tangents: tuple) -> tuple[tuple, tuple]:
 def _changes(
     value_D: Float[Array, " D"], vector_ED: Float[Array, "E D"], change_DD: Float[Array, "D D"]
 ) -> tuple[Float[Array, " D"], Float[Array, "E D"]]:
-    """Compute d lambda_e = S_ee and dV = V F, F_ef = S_ef/(lambda_f - lambda_e), S = V^T dC V.
-
-    F = 0 where eigenvalues are equal.
-    """
+    """Compute d lambda_e = S_ee and dV = V F, S = V^T dC V, F_ef = S_ef/(lambda_f - lambda_e) or 0."""
     gap_DD = value_D[None] - value_D[:, None]
     turn_DD = jnp.where(gap_DD == 0, 0.0, change_DD / jnp.where(gap_DD == 0, 1.0, gap_DD))
     return jnp.diagonal(change_DD), product(vector_ED, turn_DD)
@@ -114,8 +109,8 @@ def drop_unresolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
 def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, " D"]]:
     """Find the largest eigenvalue, as a share of the trace, and its eigenvector.
 
-    Block power iteration takes a third of the time of all eigenvectors, or less; until the residual
-    |G q - theta q| is below FINE of theta. Where ROUNDS leave more than ROUGH, all are computed.
+    By block power iteration, in a third of the time of all eigenvectors or less, until the residual
+    is below FINE of the eigenvalue. Where ROUNDS leave more than ROUGH, all are computed.
     """
     scaled_DD = square_DD / jnp.trace(square_DD)
 

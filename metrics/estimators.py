@@ -41,11 +41,8 @@ def correlation_dimension(cloud_PD: Points, neighbors: Neighbors) -> Scalar:
 
     def counts(i: Array, square_of_P: Array) -> Float[Array, "2"]:
         other_P = first_P & first_P[i] & (jnp.arange(points) != i)
-        return (
-            (other_P[None] & (square_of_P[None] < nearer_2[:, None]))
-            .sum(axis=1)
-            .astype(jnp.float32)
-        )
+        near_2P = other_P[None] & (square_of_P[None] < nearer_2[:, None])
+        return near_2P.sum(axis=1).astype(jnp.float32)
 
     def by_products(i: Array) -> tuple[Float[Array, "2"], Bool[Array, ""]]:
         square_of_P = square_P + square_P[i] - 2 * product(x_PD, x_PD[i])
@@ -64,12 +61,8 @@ def correlation_dimension(cloud_PD: Points, neighbors: Neighbors) -> Scalar:
     )
     pairs_2 = jax.lax.map(again, jnp.arange(points)).sum(axis=0)
     dimension = jnp.log(pairs_2[1] / pairs_2[0]) / jnp.log(radius_2[1] / radius_2[0])
-    known = (
-        (radius_2[0] < radius_2[1])
-        & (radius_2[1] < jnp.inf)
-        & (pairs_2[0] > 0)
-        & jnp.isfinite(square_P).all()
-    )
+    radii_differ = (radius_2[0] < radius_2[1]) & (radius_2[1] < jnp.inf)
+    known = radii_differ & (pairs_2[0] > 0) & jnp.isfinite(square_P).all()
     return jnp.where(known, dimension, jnp.nan)
 
 
@@ -77,9 +70,8 @@ def ph_dimension(cloud_PD: Points) -> Scalar:
     """Dimension from the growth of the minimum spanning tree: 1 / (1 - s).
 
     s is the slope of ln L on ln n, n = P/8 to P distinct points; the length L of the tree grows as
-    n^(1 - 1/d). Its edges are the deaths of components in persistent homology of degree 0. Range:
-    above 0; noisy, and biased low in many dimensions. A slope of 1 or above: inf. Fewer than 64
-    points, or not finite: NaN. Holds the P x P distances.
+    n^(1 - 1/d). Range: above 0; noisy, and biased low in many dimensions. A slope of 1 or above:
+    inf. Fewer than 64 points, or not finite: NaN. Holds the P x P distances.
     """
     if len(cloud_PD) < 8 * SIZES[0]:
         return jnp.full((), jnp.nan)
@@ -97,9 +89,8 @@ def ph_dimension(cloud_PD: Points) -> Scalar:
 def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Scalar:
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
-    s^2 is the variance of noise for which the median of the D eigenvalues, in any order, is that of
-    the Marchenko-Pastur law. A median below RESOLUTION of the largest eigenvalue counts as that
-    much: of a cloud of low rank, all directions it has. Range: [0, D]. Fewer points than
+    s^2 is the variance of noise for which the median of the D eigenvalues is that of the
+    Marchenko-Pastur law; at least RESOLUTION of the largest. Range: [0, D]. Fewer points than
     dimensions, or all eigenvalues 0: NaN.
     """
     return _count_above(eigenvalues_E, points, lambda ratio: (1 + ratio**0.5) ** 2)
@@ -131,10 +122,7 @@ def _count_above(
 
 
 def marchenko_pastur_median(ratio: float) -> float:
-    """Median of the eigenvalues of a covariance of unit noise, of many points, to 1e-6.
-
-    D/P = ratio in (0, 1].
-    """
+    """Median eigenvalue of unit noise of many points, to 1e-6; D/P = ratio in (0, 1]."""
     low, high = (1 - ratio**0.5) ** 2, (1 + ratio**0.5) ** 2
     # x = middle - half cos(angle): a smooth integrand
     angle = (np.arange(200_000) + 0.5) / 200_000 * np.pi
@@ -159,14 +147,9 @@ def _distances(cloud_PD: Points, original_P: Int[Array, " P"]) -> Float[Array, "
 
 
 def _tree_length(distance_XX: Float[Array, "X X"]) -> Scalar:
-    """Compute the length of the minimum spanning tree by Prim's algorithm.
+    """Compute the length of the minimum spanning tree by Prim's algorithm."""
 
-    From the first point on, the nearest remaining point is always added.
-    """
-
-    def join(
-        _: Array, state: tuple[Array, Array, Array, Array]
-    ) -> tuple[Array, Array, Array, Array]:
+    def join(_: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         near_X, left_X, last, length = state
         near_X, left_X = jnp.minimum(near_X, distance_XX[last]), left_X.at[last].set(False)
         open_X = jnp.where(left_X, near_X, jnp.inf)

@@ -1,9 +1,6 @@
-"""How a cloud depends on the frequency of the types of its points.
+"""How a cloud depends on the frequency of the types of its points, such as characters.
 
-The type of a point is, for example, the character at its position. Types are numbers; below 0:
-none. Only types of LEAST points of the whole cloud have a centroid: `number_frequent_types` numbers
-them 0 to V - 1, and every other point V, where V = P // LEAST is as many as there can be.
-
+Types are numbers; below 0: none. Only types of LEAST points of the whole cloud have a centroid.
 X are columns that are summed, or bins.
 """
 
@@ -25,10 +22,7 @@ SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Lang
 
 
 def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
-    """Assign each point's type a number below V = P // least, ascending; V for rare types.
-
-    V also stands for types below 0.
-    """
+    """Assign 0 to V - 1 to types of `least` points or more; V = P // least to all other points."""
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
     sorted_P = jnp.sort(type_P, stable=False)
@@ -43,11 +37,12 @@ def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> In
 class TypeStatistics(NamedTuple):
     """Statistics of the centroids of types, of the whole cloud, then of each resample."""
 
-    distance: Float[Array, " R"]
-    correlation: Float[Array, " R"]
-    correlation_of_types: Float[Array, " R"]
+    distance: Float[Array, " R"]  # E d_i, in units of x
+    correlation: Float[Array, " R"]  # Pearson's r of d_i and l_i
+    correlation_of_types: Float[Array, " R"]  # that of the types' mean d and l
+    # sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, [0, 1]
     share_between: Float[Array, " R"]
-    distances: Float[Array, "R P"]  # of each point; NaN for points without a frequent type
+    distances: Float[Array, "R P"]  # d_i; NaN of a point left out, or of no frequent type
 
 
 def type_statistics(
@@ -59,38 +54,25 @@ def type_statistics(
 ) -> TypeStatistics:
     """Distances of points to the centroid of their type, and their correlation with log frequency.
 
-    d_i = |x_i - c_i|, c_i the mean of the *other* points of its type. Even without any dependence d
-    falls with frequency, as E d_i^2 is n/(n - 1) of the variance: a Gaussian cloud of the same
-    types belongs beside the correlations. A distance below 1e-5 of the cloud's spread counts as 0.
-
-    Args:
-        cloud_PD: P points of width D, in `folds` consecutive folds of equal size.
-        number_P: From `number_frequent_types`; the same in all resamples.
-        log_frequency_P: l_i, of each point's type.
-        folds: What is left out in turn; R = 1 of one fold, else 1 + folds.
-        least: As in `number_frequent_types`.
-
-    Returns:
-        distance: E d_i, in units of x. correlation: Pearson's r of d_i and l_i.
-        correlation_of_types: that of the types' mean d and l; NaN of fewer than 3 types, or where
-        all distances or frequencies are equal. share_between: sum_v n_v |m_v - m|^2 / sum_i |x_i -
-        m|^2, [0, 1]; NaN of one type, or where all points are equal. distances: d_i, (R, P); NaN of
-        a point that is left out, or of no frequent type. A type of which a resample keeps fewer
-        than 2 points is left out of it. No frequent type: NaN in all.
+    d_i = |x_i - c_i|, c_i the mean of the *other* points of its type, by `number_frequent_types`
+    with the same `least`. d falls with frequency even without any dependence, as E d_i^2 is n/(n -
+    1) of the variance: compare with a Gaussian cloud of the same types. A distance below 1e-5 of
+    the cloud's spread counts as 0. R = 1 + folds, or one: each of the consecutive folds is left
+    out in turn, and with it types of which fewer than 2 points are kept. NaN: all, without a
+    frequent type; correlations of fewer than 3 types, or where all distances or frequencies are
+    equal; the share of one type, or where all points are equal.
     """
     x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
     keep_RJ = leave_out(folds)
     if most == 0:
-        return TypeStatistics(
-            *jnp.full((4, len(keep_RJ)), jnp.nan), jnp.full((len(keep_RJ), points), jnp.nan)
-        )
-    rounding = ROUNDING * jnp.sqrt(jnp.square(x_PD).sum(axis=1).mean())
+        none_RP = jnp.full((len(keep_RJ), points), jnp.nan)
+        return TypeStatistics(*jnp.full((4, len(keep_RJ)), jnp.nan), none_RP)
+    square_P = jnp.square(x_PD).sum(axis=1)
+    rounding = ROUNDING * jnp.sqrt(square_P.mean())
     member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # zeros of no frequent type
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
-    summand_P3 = jnp.stack(
-        [jnp.ones(points), jnp.square(x_PD).sum(axis=1), log_frequency_P], axis=1
-    )
+    summand_P3 = jnp.stack([jnp.ones(points), square_P, log_frequency_P], axis=1)
     member_JPV = member_PV.reshape(folds, -1, most)
     sum_JVD, summand_JV3 = (
         _contract("jpv,jpx->jvx", member_JPV, value_PX.reshape(folds, -1, value_PX.shape[1]))
@@ -103,36 +85,44 @@ def type_statistics(
         count_V, square_V, log_frequency_V = _contract("j,jvx->xv", keep_J, summand_JV3)
         known_V = count_V >= 2  # types of which two or more points are kept
         count_V = jnp.where(known_V, count_V, 0.0)
-        count, mean_VD = count_V.sum(), sum_VD / jnp.maximum(count_V, 1.0)[:, None]
-
-        keep_P = jnp.repeat(keep_J, points // folds)
-        read_P = (number_P < most) & known_V[safe_P] & (keep_P > 0)
+        mean_VD = sum_VD / jnp.maximum(count_V, 1.0)[:, None]
+        read_P = (number_P < most) & known_V[safe_P] & (jnp.repeat(keep_J, points // folds) > 0)
         # the mean of the others of a type is so much farther away than that of all
         factor_V = count_V / jnp.maximum(count_V - 1, 1.0)
         distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
         distance_P = jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0)
-        point_correlation = correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32))
         per_point_V = 1.0 / jnp.maximum(count_V, 1.0)
         distance_V = _contract("p,pv->v", distance_P, member_PV) * per_point_V
-        mean_correlation = correlation(
-            distance_V, log_frequency_V * per_point_V, known_V.astype(jnp.float32)
+        correlations = (
+            correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32)),
+            correlation(distance_V, log_frequency_V * per_point_V, known_V.astype(jnp.float32)),
         )
         several = known_V.sum() >= FEWEST
-
-        mean_D = _contract("v,vd->d", known_V.astype(jnp.float32), sum_VD) / count
-        between = (count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
-        total = jnp.where(known_V, square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
-        varies = (known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
         return TypeStatistics(
-            distance_P.sum() / count,
-            jnp.where(several, point_correlation, jnp.nan),
-            jnp.where(several, mean_correlation, jnp.nan),
-            # rounding can leave 1 + 1e-7
-            jnp.where(varies, jnp.clip(between / total, 0.0, 1.0), jnp.nan),
+            distance_P.sum() / count_V.sum(),
+            *(jnp.where(several, value, jnp.nan) for value in correlations),
+            _share_between(count_V, sum_VD, square_V, rounding),
             jnp.where(read_P, distance_P, jnp.nan),
         )
 
     return jax.lax.map(read_resample, keep_RJ)
+
+
+def _share_between(
+    count_V: Float[Array, " V"],
+    sum_VD: Float[Array, "V D"],
+    square_V: Float[Array, " V"],
+    rounding: Scalar,
+) -> Scalar:
+    """Compute the share of the scatter between types from counts (0: left out) and sums."""
+    known_V, count = count_V > 0, count_V.sum()
+    mean_VD = sum_VD / jnp.maximum(count_V, 1.0)[:, None]
+    mean_D = _contract("v,vd->d", known_V.astype(jnp.float32), sum_VD) / count
+    between = (count_V * jnp.square(mean_VD - mean_D[None]).sum(axis=1)).sum()
+    total = jnp.where(known_V, square_V, 0.0).sum() - count * jnp.square(mean_D).sum()
+    varies = (known_V.sum() >= 2) & ~(total <= count * jnp.square(rounding))
+    # rounding can leave 1 + 1e-7
+    return jnp.where(varies, jnp.clip(between / total, 0.0, 1.0), jnp.nan)
 
 
 def correlation(

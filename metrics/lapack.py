@@ -26,8 +26,7 @@ _before = 0  # number of threads before the first context
 def threads_for(rows: int = 0) -> Iterator[None]:
     """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
 
-    The number belongs to the process: of contexts open at once in several threads the least counts.
-    The earlier number is restored at the end.
+    The number is the process's: of contexts open at once the least counts. It is restored at the end.
     """
     global _before
     number = _number()
@@ -75,11 +74,8 @@ def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     # late: JAX loads it too, at the first decomposition
     import scipy.linalg.cython_lapack as lapack
 
-    # finds the linked library under its name in wheels or in distributions
     library = ctypes.CDLL(lapack.__file__)
-    for prefix in ("scipy_openblas", "openblas"):
-        if hasattr(library, f"{prefix}_set_num_threads"):
-            return getattr(library, f"{prefix}_get_num_threads"), getattr(
-                library, f"{prefix}_set_num_threads"
-            )
+    for prefix in ("scipy_openblas", "openblas"):  # in wheels, in distributions
+        if put := getattr(library, f"{prefix}_set_num_threads", None):
+            return getattr(library, f"{prefix}_get_num_threads"), put
     return None

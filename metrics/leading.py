@@ -16,9 +16,8 @@ def share_between(
     """Share of the scatter between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
-    covariance of all; weights 1 or 0 of the points (None: all). Range: [0, 1]; it bounds
-    `anisotropy` of the same points from below. No member kept, or no other: 0. All points equal:
-    NaN.
+    covariance of all; weights 1 or 0 of the points (None: all). Range: [0, `anisotropy`]. No member
+    kept, or no other: 0. All points equal: NaN.
     """
     x_PD = centered(cloud_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -64,10 +63,7 @@ def longest(cloud_PD: Points, count: int) -> Bool[Array, " P"]:
 
 
 def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
-    """Mark the point of largest norm of every window, whatever numbers windows have.
-
-    Of equal ones the first is marked.
-    """
+    """Mark the point of largest norm of every window, of equal ones the first."""
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     window_P, points = jnp.asarray(window_P), norm_P.size
     window_P = jnp.searchsorted(jnp.sort(window_P, stable=False), window_P)  # numbers below P
@@ -108,12 +104,10 @@ def first_direction(
 ) -> Direction:
     """`anisotropy` of the remaining points, and how their scores s on the first direction spread.
 
-    Args: the cloud, which points are left, weights 1 or 0 of R resamples, the first of which keeps
-    all, a label of each point. The direction is that of all points left: right to first order.
-    share: lambda_1 / tr C, [1/D, 1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]. between:
-    how much of the variance of s lies between labels, 1 - (1 - eta^2) (n - 1) / (n - g) of n points
-    with g labels; at most 1, NaN without labels or where n = g. All points equal, or none left:
-    NaN.
+    The direction is that of all points left, in all of R resamples. share: lambda_1 / tr C, [1/D,
+    1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]. between: how much of the variance of s
+    lies between labels, 1 - (1 - eta^2) (n - 1) / (n - g) of n points with g labels; at most 1, NaN
+    without labels or where n = g. All points equal, or none left: NaN.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centered(cloud_PD), left_P.astype(jnp.float32)
@@ -143,10 +137,7 @@ def scatter(x_PD: Float[Array, "P D"], weight_RP: Float[Array, "R P"]) -> Float[
 def _between(
     scaled_RP: Float[Array, "R P"], weight_RP: Float[Array, "R P"], label_P: Int[Array, " P"]
 ) -> Array:
-    """Compute epsilon squared of scores of mean 0 and variance 1; NaN with one label.
-
-    The weights add up to 1.
-    """
+    """Compute epsilon squared of scores of mean 0 and variance 1; weights add up to 1."""
     points = label_P.size
     number_P = jnp.searchsorted(jnp.sort(label_P, stable=False), label_P)  # below P
     share_PR, sum_PR = (

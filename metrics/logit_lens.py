@@ -1,6 +1,6 @@
-"""The logit lens: the final norm and unembedding of a model applied to every layer.
+"""The logit lens: the final norm and unembedding of a model applied to every layer and point.
 
-All values are of single points; a family averages them. Here X are points or tokens.
+Here X are points or tokens.
 """
 
 from typing import NamedTuple
@@ -85,11 +85,9 @@ def logits(x_PD: Points, unembedding: Unembedding) -> Float[Array, "P V"]:
     x_PD = x_PD * unembedding.scale_D[None] + unembedding.shift_D[None]
     logits_PV = product(x_PD, unembedding.unembedding_DV)
     logits_PV = logits_PV if unembedding.bias_V is None else logits_PV + unembedding.bias_V[None]
-    return (
-        logits_PV
-        if unembedding.cap is None
-        else unembedding.cap * jnp.tanh(logits_PV / unembedding.cap)
-    )
+    if unembedding.cap is None:
+        return logits_PV
+    return unembedding.cap * jnp.tanh(logits_PV / unembedding.cap)
 
 
 def lens(
@@ -97,11 +95,10 @@ def lens(
 ) -> Lens:
     """Logit lens: p_l = softmax of the logits of layer l; the output is p of the last layer.
 
-    N layers of P points, and the token that each point is to predict, below 0 for none. entropy:
-    -sum_v p_l ln p_l, nat. divergence: sum_v p ln(p / p_l), nat. log_probability: ln p_l of the
-    token. rank: 1 and the number of tokens with larger logits; both NaN without a token. settled: 1
-    where layer l and all behind it have the largest logit where the output has it, else 0. Not
-    finite: NaN.
+    The target is the token that a point is to predict, below 0 for none. entropy: -sum_v p_l ln
+    p_l, nat. divergence: sum_v p ln(p / p_l), nat. log_probability: ln p_l of the target. rank: 1
+    and the number of tokens with larger logits; both NaN without a target. settled: 1 where layer l
+    and all behind it have the largest logit where the output has it, else 0. Not finite: NaN.
     """
     layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -131,10 +128,9 @@ def lens(
 
 
 def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
-    """Leading principal directions of the unembedding times the norm's scale, k of them.
+    """Leading principal directions of the unembedding times the norm's scale.
 
-    k is the least of 10, D, V - 1. The tokens' mean is left out: a
-    softmax does not see it. Of V tokens that leaves V - 1 directions.
+    Their number is the least of 10, D, V - 1. A softmax does not see the tokens' mean, left out.
     """
     scaled_DV = unembedding.unembedding_DV * unembedding.scale_D[:, None]
     count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))

@@ -1,4 +1,4 @@
-"""Neighborhoods: how unevenly points occur among nearest neighbors, and how evenly they spread.
+"""How unevenly points occur among nearest neighbors, and how evenly these spread.
 
 X are the points of a neighborhood: a point and its nearest neighbors.
 """
@@ -23,10 +23,7 @@ class Hubs(NamedTuple):
 
 
 def occurrences(neighbors: Neighbors, count: int = NEAREST) -> Float[Array, " P"]:
-    """N_k of every point: the number of distinct points that have it among their k nearest.
-
-    0 for copies of an earlier point.
-    """
+    """N_k: the number of distinct points with a point among their k nearest; 0 for later copies."""
     neighbors.check_searched(count)
     near_PC = jnp.isfinite(neighbors.distance_PC[:, :count]) & neighbors.first_P[:, None]
     return (
@@ -38,8 +35,8 @@ def hubs(neighbors: Neighbors, count: int = NEAREST) -> Hubs:
     """Spread of the N_k of the n distinct points, whose mean is k.
 
     skewness: E (N_k - k)^3 / (E (N_k - k)^2)^(3/2), NaN where all N_k are equal. never: share of
-    the points with N_k = 0. most: largest N_k over k, [0, (n - 1)/k]. Hubs come with the dimension,
-    of independent normal points too. Neighbors searched to `count` at least, or ValueError.
+    the points with N_k = 0. most: largest N_k over k, [0, (n - 1)/k]. Neighbors searched to `count`
+    at least, or ValueError.
     """
     count_P, first_P = occurrences(neighbors, count), neighbors.first_P
     points = first_P.sum()
@@ -65,9 +62,8 @@ def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -
     They are the means over the distinct points i of max(lambda_i) / sum(lambda_i), [1/count, 1],
     and of (sum lambda_i)^2 / sum(lambda_i^2), [1, count], lambda_i the eigenvalues of the
     covariance of i and its `count` nearest distinct points. So few points look less isotropic than
-    they are: of n = count + 1 independent points of an isotropic Gaussian 1/participation ratio is
-    on average (count + D + 1) / (count D + 2). NaN where no point has so many others that differ
-    from it; fewer neighbors searched: ValueError.
+    they are. NaN where no point has so many others that differ from it; fewer neighbors searched:
+    ValueError.
     """
     neighbors.check_searched(count)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)

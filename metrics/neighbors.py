@@ -1,12 +1,10 @@
 """Find the nearest neighbors of every point of a cloud, once for all metrics that read them.
 
-Neighbors are searched among the *distinct* points, each counted once: r1 = 0 breaks every formula
-of a dimension, and leaving such points out would keep only what occurs once. metrics/copies.py says
-which points are copies. The Gram matrix of the centered cloud ranks the points and proposes
-candidates, whose distances are computed again by subtraction. Where a point that was not proposed
-could be nearer, by the rounding of its Gram distance, the point is compared with all others. A are
-points compared with all together, X turns of a loop or blocks of a row.
-docs/explanation/neighbors.md has more.
+Neighbors are searched among the *distinct* points (metrics/copies.py), each counted once. The Gram
+matrix of the centered cloud proposes candidates, whose distances are computed again by subtraction.
+Where a point that was not proposed could be nearer, by the rounding of its Gram distance, the point
+is compared with all others. A are points compared with all together, X turns of a loop or blocks of
+a row. docs/explanation/neighbors.md has more.
 """
 
 from typing import NamedTuple
@@ -77,12 +75,9 @@ class Neighbors(NamedTuple):
 def nearest_neighbors(cloud_PD: Points, count: int = 2) -> Neighbors:
     """Find the `count` nearest of every point among the distinct points, by Euclidean distance.
 
-    Returns P x count distances and indices, with what is known of copies. inf where fewer than
-    `count` other distinct points exist, and for a point with a coordinate that is not finite or a
-    square beyond float32. Which of equally far points comes first is arbitrary.
-
-    Raises:
-        ValueError: `count` is below 2.
+    inf where fewer than `count` other distinct points exist, and for a point with a coordinate that
+    is not finite or a square beyond float32. Which of equally far points comes first is arbitrary.
+    A count below 2: ValueError.
     """
     if count < 2:
         raise ValueError(f"count is {count}; pass 2 or more")
@@ -109,9 +104,8 @@ def neighbors_among(
 ) -> Neighbors:
     """Find the two nearest of every point among the remaining points, as if only they existed.
 
-    `neighbors` are those of the cloud, SPARE or more. Numbers of copies and the mean norm stay
-    those of the whole cloud. A point of whose SPARE nearest fewer than two are left is compared
-    with all.
+    `neighbors` are those of the cloud, SPARE or more; copies and the mean norm stay those of the
+    whole. A point of whose SPARE nearest fewer than two are left is compared with all.
     """
     neighbors.check_searched(SPARE)
     original_P = neighbors.original_P
@@ -139,9 +133,7 @@ def _propose(
 ) -> tuple[Int[Array, "P _"], Float[Array, " P"]]:
     """Propose candidates for the neighbors of every point by the Gram matrix, with a bound.
 
-    Quick, and rough where points are close: the candidates are measured again. `x_PD` is centered,
-    `square_P` inf for points that neither have nor are neighbors. A are the points whose candidates
-    are sought together, X turns of a loop.
+    `x_PD` is centered, `square_P` inf for points that neither have nor are neighbors.
 
     Returns:
         Indices of C > count candidates, P where there is none; and for each point a number that no
@@ -174,7 +166,7 @@ def _largest(x_AP: Float[Array, "A P"], count: int) -> tuple[Array, Array]:
     """Find the `count` largest of each row and their places, in descending order.
 
     On an H100 the time of `top_k` grows with all numbers. The largest lie in the `count` blocks with
-    the largest maxima, so that it is called on these maxima and on the numbers of these blocks.
+    the largest maxima: it reads these maxima, and the numbers of these blocks.
     """
     rows, points = x_AP.shape
     blocks = -(-points // BLOCK)
@@ -225,10 +217,7 @@ def _compare_with_all(
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Replace the neighbors of unsure points by the nearest of their whole group, by subtraction.
-
-    A group below 0 has no neighbors and is nobody's.
-    """
+    """Replace neighbors of unsure points by the nearest of their group by subtraction; below 0: none."""
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)
 

@@ -15,8 +15,8 @@ AT_ONCE = 128  # points whose medians are searched at once
 def top_coordinate_variance_share(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
-    Weights 1 or 0 of the points (None: all), here and below. Range: [top/D, 1]. Not invariant under
-    rotation: that is its point. All points equal, or D < top: NaN.
+    Weights 1 or 0 of the points (None: all), here and below. Range: [top/D, 1]. All points equal,
+    or D < top: NaN.
     """
     descending_D = jnp.sort(_moments(centered(cloud_PD), keep_P, 2)[1], descending=True)
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
@@ -28,8 +28,8 @@ def top_coordinate_variance_share(cloud_PD: Points, keep_P: Weights = None) -> F
 def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
-    Range: [1, D]: 1 when all are alike, D when one has everything. All points equal: NaN. He et al.
-    2024 take v_j = mean of x_j^2, where here a coordinate's constant part does not count.
+    Range: [1, D]. All points equal: NaN. He et al. 2024 take v_j = mean of x_j^2, where here a
+    coordinate's constant part does not count.
     """
     variance_D = _moments(centered(cloud_PD), keep_P, 2)[1]
     share_D = variance_D / variance_D.sum()
@@ -98,8 +98,7 @@ def _moments(
 ) -> tuple[Float[Array, " D"], ...]:
     """Compute mean, variance and, for order 4, fourth central moment of the kept points.
 
-    x is about the mean of all. Written as products with the weights, so that many sets of weights
-    become one matrix product.
+    By products with the weights: many sets of weights become one matrix product.
     """
     keep_P = jnp.ones(x_PD.shape[0]) if keep_P is None else keep_P
     weight_P = keep_P / keep_P.sum()
@@ -116,8 +115,8 @@ def _moments(
 def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " P"]:
     """Find each row's value of this rank, 0 the smallest, of numbers >= 0.
 
-    The search goes bit by bit, ten times faster than a sort. The bits of such floats, read as
-    integers, have their order. So many rows at once stay in a core's cache.
+    The search goes bit by bit, ten times faster than a sort: read as integers, the bits of such
+    floats have their order.
     """
 
     def select(bits_D: Int[Array, " D"]) -> Int[Array, ""]:

@@ -1,8 +1,8 @@
 """Cosines between vectors, the drift of a cloud, and its isotropy about the origin; not centered.
 
-`keep_P` weighs the points, 1 or 0; None keeps them all. It enters by contractions alone, so that
-`jax.vmap` over many choices of points is one matrix product, and 0 x NaN stays NaN. Here Q are the
-points of a second cloud, X runs of points that are added up by themselves.
+`keep_P` weighs the points, 1 or 0; None keeps them all. It enters by products alone, so that
+`jax.vmap` over many choices is one matrix product. Q are points of a second cloud, X runs of
+points.
 """
 
 from typing import NamedTuple
@@ -39,10 +39,8 @@ def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
-    pairs = jnp.square(_sum(weight_P, unit_PD)).sum() - _sum(
-        weight_P, jnp.square(unit_PD).sum(axis=1)
-    )
-    return _over_pairs(pairs, weight_P.sum())
+    own = _sum(weight_P, jnp.square(unit_PD).sum(axis=1))
+    return _over_pairs(jnp.square(_sum(weight_P, unit_PD)).sum() - own, weight_P.sum())
 
 
 class MeanCosine(NamedTuple):
@@ -57,10 +55,9 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
     Of its average over all pairs of different points
         drift    = |m|^2 (A^2 - A2) / (P (P - 1)),                         A = sum a_i, A2 = sum a_i^2
         residual = (2 A <m, S1> - 2 <m, S2> + |S1|^2 - sum a_i^2 |d_i|^2) / (P (P - 1)),
-    S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Points of one norm r have a
-    residual of -E |d_i|^2 / (r^2 (P - 1)): a larger one tells that norm and direction depend on one
-    another. Range: drift >= 0; residual either sign, good to 1e-5 of itself also at |m| = 1000 spreads.
-    Zero vectors are left out, also of m; fewer than two others: NaN. Our decomposition.
+    S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Range: drift >= 0; residual
+    either sign, good to 1e-5 of itself also at |m| = 1000 spreads. Zero vectors are left out, also
+    of m; fewer than two others: NaN.
     """
     weight_P, cloud_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
@@ -97,8 +94,8 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
 def along_cluster(cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None) -> Float[Array, " P"]:
     """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
 
-    Summed over the i of whole clusters it is E |sum_i s_i x_i|^2 over signs s drawn for each
-    cluster. `cluster_P` are numbers below P; None: each point is a cluster.
+    Over whole clusters it adds up to E |sum_i s_i x_i|^2 of random signs s of clusters. `cluster_P`
+    are numbers below P; None: each point is a cluster.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     if cluster_P is None:
@@ -148,10 +145,9 @@ def cross_cosine(
     keep_P: Weights = None,
     keep_Q: Float[AnyArray, " Q"] | None = None,
 ) -> Scalar:
-    """Mean cosine over all P x Q pairs of one point of each cloud, in [-1, 1].
+    """Mean cosine of all pairs between two clouds, <E a/|a|, E b/|b|>, in [-1, 1].
 
-    It is <mean_i a_i/|a_i|, mean_j b_j/|b_j|>. Zero vectors are left out; a cloud with no other:
-    NaN.
+    Zero vectors are left out; a cloud with no other: NaN.
     """
     unit_a_PD, counted_P = _directions(a_PD)
     unit_b_QD, counted_Q = _directions(b_QD)
@@ -201,10 +197,9 @@ def log_partition_isotropy(cloud_PD: Points, folds: int = 1) -> Float[Array, " R
     """Logarithm of the partition function's isotropy, ln I, I = min_c Z(c) / max_c Z(c).
 
     Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R = 1 +
-    folds values, or one: of the whole cloud, then without the j-th of `folds` equal runs of points,
-    along the directions of the whole. Range: (-inf, 0]; it depends on the scale of x. Equal
-    eigenvalues have no directions of their own, and the value depends on those that come out. Where
-    |x| is large it is that of the one point farthest out. Not finite: NaN.
+    folds values, or one: of the whole, then without each run of points, along the directions of the
+    whole. Range: (-inf, 0]; it depends on the scale of x, where large on the farthest point alone.
+    Equal eigenvalues have no directions of their own. Not finite: NaN.
     """
     points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)

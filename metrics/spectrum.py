@@ -1,6 +1,6 @@
 """The spectrum of a cloud's covariance: one eigendecomposition, and the metrics of it.
 
-Q are the points of a fold. Readings keep the leading axes R of a spectrum: the full cloud and its
+Q are the points of a fold. Metrics keep the leading axes R of a spectrum: the full cloud and its
 resamples. All points equal is NaN in all of them but `anisotropy_uncentered`.
 """
 
@@ -47,24 +47,15 @@ class PowerLaw(NamedTuple):
 def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
     """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
 
-    With fewer points than dimensions the P x P Gram matrix has the eigenvalues that can differ from
-    zero.
-
-    Args:
-        cloud_PD: P points of width D, in `folds` consecutive blocks of P/folds.
-        folds: What is left out in turn; 1: nothing.
-
-    Returns:
-        Fields with a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves
-        out fold r, and its eigenvalues are to first order v_e^T C_(-r) v_e with the full cloud's
-        v_e. E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not
-        finite. Float32: an error of 3e-7 of the largest; below a third of GRADED of the largest,
-        2e-10 of it.
+    Fields have a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves out the
+    r-th run of points, with eigenvalues to first order, v_e^T C_(-r) v_e of the full cloud's v_e.
+    E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not finite.
+    Float32: an error of 3e-7 of the largest; below a third of GRADED of the largest, 2e-10 of it.
     """
     points, width = cloud_PD.shape
     x_PD = centered(cloud_PD)
     mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
-    across = points < width
+    across = points < width  # the P x P Gram matrix has the eigenvalues other than 0
     value_E, vector_EE, coordinate_PE = eigen(
         x_PD.T if across else x_PD, coordinates=folds > 1 and not across
     )
@@ -92,10 +83,7 @@ def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
 
 
 def capped(spectrum: Spectrum) -> Spectrum:
-    """Spectrum of the same cloud with its first direction shrunk to the variance of the second.
-
-    In replicates too it is the full cloud's first direction. One direction alone stays as it is.
-    """
+    """Shrink the first direction to the variance of the second; one direction stays as it is."""
     value_E = spectrum.eigenvalues_E
     first_E = value_E[..., 1:2] if value_E.shape[-1] > 1 else value_E
     return spectrum._replace(eigenvalues_E=jnp.concatenate([first_E, value_E[..., 1:]], axis=-1))
@@ -111,8 +99,7 @@ def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
 
     Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t
     is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
-    |m_outside|^2/t = 1 (Golub 1973), found by bisection of t - lambda_1 in [0, |m|^2], to 2^-40 of
-    |m|^2.
+    |m_outside|^2/t = 1 (Golub 1973), by bisection of t - lambda_1 in [0, |m|^2].
     """
     value_E, square_E = spectrum.eigenvalues_E, jnp.square(spectrum.mean_E)
     square_outside = jnp.square(spectrum.mean_outside)
@@ -156,8 +143,7 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
     C)^2 they are, up to one factor,
         n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
     Range: > 0, above D by chance. Fewer than 4 points, or a second estimate below 1e-2 of its first
-    term, which is rounding: NaN. This form in moments is derived here, its denominator is that of
-    Himeno and Yamada 2014.
+    term, which is rounding: NaN. The denominator is that of Himeno and Yamada 2014.
     """
     n, kurtosis = spectrum.points, spectrum.kurtosis
     c = jnp.square(_shares(spectrum)).sum(axis=-1)
@@ -206,9 +192,8 @@ def isoscore_star(
 ) -> Scalar:
     """IsoScore of a covariance shrunk towards another, C_z = (1 - z) C + z C_0.
 
-    (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Differentiable where
-    it is defined. Source: Rudman and Eickhoff 2024, where C_0 is the covariance of more data of the
-    same kind and z is chosen by hand; the closed form is ours.
+    (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Rudman and Eickhoff
+    2024 take the covariance of more data as C_0, and choose z by hand; the closed form is ours.
     """
     shrunk_DD = (1.0 - shrinkage) * covariance_DD + shrinkage * target_DD
     shrunk_DD = shrunk_DD / jnp.trace(shrunk_DD)
@@ -261,23 +246,16 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
 def _without_each_group(
     coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], folds: int
 ) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
-    """Compute variances along the principal directions, shift of the mean, and kurtosis.
-
-    Each is of the full cloud, and without each group.
-    """
+    """Compute variances along the full cloud's directions, shifts of the mean, and kurtosis."""
     points = square_P.size
     coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
     keep_RJ = leave_out(folds)
     count_R = keep_RJ.sum(axis=1) * (points // folds)
     shift_RE = product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
-    value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[
-        :, None
-    ] - jnp.square(shift_RE)
-    square_RP = (
-        square_P[None]
-        - 2.0 * product(shift_RE, coordinate_PE.T)
-        + jnp.square(shift_RE).sum(1)[:, None]
-    )
+    value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None]
+    value_RE = value_RE - jnp.square(shift_RE)
+    square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T)
+    square_RP = square_RP + jnp.square(shift_RE).sum(1)[:, None]
     keep_RP = jnp.repeat(keep_RJ, points // folds, axis=1) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)

@@ -1,5 +1,5 @@
-"""Float64 NumPy twins of metrics/leading.py, written apart from it: by sums over points and
-singular values.
+"""Float64 NumPy twins of metrics/leading.py and windows.py: by sums over points, singular values,
+and arccos token by token.
 """
 
 import numpy as np
@@ -78,3 +78,20 @@ def first_direction(cloud, left, keeps, label=None):
         kurtosis = (score**4).mean() / score.var() ** 2
         found.append((score.var() / part.var(0).sum(), kurtosis, between(score, label[kept])))
     return np.array(found).T
+
+
+def angle(v, w):
+    return np.arccos(np.clip(v @ w / (np.linalg.norm(v) * np.linalg.norm(w)), -1, 1))
+
+
+def turning_angles(cloud, window, time):
+    """{point: angle} of those that have both neighbors, apart from them."""
+    x = float64(cloud)
+    at = {(w, t): p for p, (w, t) in enumerate(zip(window, time, strict=True))}
+    found = {}
+    for (w, t), p in at.items():
+        if t >= 0 and (w, t - 1) in at and (w, t + 1) in at:
+            v, u = x[p] - x[at[w, t - 1]], x[at[w, t + 1]] - x[p]
+            if v.any() and u.any():
+                found[p] = angle(v, u)
+    return found

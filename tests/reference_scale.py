@@ -1,5 +1,5 @@
-"""Plain NumPy float64 twins of metrics/scale.py and metrics/estimators.py: likelihoods maximized,
-every distance.
+"""Plain NumPy float64 twins of what reads neighbors in metrics/scale.py, estimators.py and
+neighborhoods.py: likelihoods maximized, every distance, singular values.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import minimum_spanning_tree
 from scipy.spatial.distance import cdist
 from scipy.special import beta
 
-from tests.reference import distinct_points, float64, sorted_distances, twonn
+from tests.reference import distinct_points, float64, originals, sorted_distances, twonn
 
 
 def distances(cloud):
@@ -87,3 +87,16 @@ def marchenko_pastur_median(ratio):
 def _distinct(cloud):
     x = float64(cloud)
     return x[np.sort(np.unique(x, axis=0, return_index=True)[1])]
+
+
+def _centered_neighborhoods(cloud, count):
+    """Each distinct point and its nearest others, about their mean: (points, count + 1, width)."""
+    x = float64(cloud)[np.unique(originals(cloud))]
+    near = np.argsort(cdist(x, x), axis=1)[:, : count + 1]
+    return x[near] - x[near].mean(axis=1, keepdims=True)
+
+
+def local_isotropy(cloud, count):
+    square = np.linalg.svd(_centered_neighborhoods(cloud, count), compute_uv=False) ** 2
+    share = square / square.sum(axis=1, keepdims=True)
+    return share.max(axis=1).mean(), (1 / (share**2).sum(axis=1)).mean()

@@ -62,10 +62,9 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     q, k = generator.normal(size=(2, 2, 3, TIME, 4, 5)).astype(np.float32)
     k[:, :, 0] += 2 * q.mean(axis=2)
     heads = Heads(q, k, np.arange(3 * TIME), np.tril(np.ones((TIME, TIME), bool)))
-    rates, first = (
-        jax.jit(FAMILIES[name].compute, static_argnums=1)(heads, 1)
-        for name in ("sinks", "attention")
-    )
+    rates, first = jax.jit(
+        lambda heads: [FAMILIES[name].compute(heads, 1) for name in ("sinks", "attention")]
+    )(heads)
     for number, threshold in enumerate(attention_family.THRESHOLDS):
         for name, of in attention_family.WEIGHTS.items():
             np.testing.assert_allclose(

@@ -4,6 +4,8 @@ A metric here is a function of a cloud and of the place of each point in the tex
 times and types are told; so the order of points can change. Of pairs the second cloud stays.
 """
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -127,10 +129,6 @@ METRICS = {  # the metric, and what it does not see
     "norms": (of_norms, "rotation order"),
     "partition": (lambda x, _: similarity.log_partition_isotropy(x), "rotation order"),
     "neighbors": (of_neighbors, ALL),
-    "decimation": (
-        lambda x, _: scale.decimation(x, nearest_neighbors(x, 20))[:2],
-        "rotation scale",
-    ),
     "tree": (lambda x, _: estimators.ph_dimension(x), "rotation scale translation"),
     "coordinates": (of_coordinates, "scale translation order"),
     "first direction": (first_direction, ALL),
@@ -206,9 +204,24 @@ def test_is_under_vmap_as_one_after_another(metric):
     )
 
 
-def test_a_cloud_in_bfloat16_is_read_in_float32():
-    rough = jnp.asarray(CLOUD, jnp.bfloat16)
-    for name in ("neighbors", "cka"):
-        read = jax.jit(METRICS[name][0])
-        found, expected = read(rough, PLACE), read(rough.astype(jnp.float32), PLACE)
-        jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, expected)
+IN_FOLDS = {
+    "spectrum in folds": lambda x, _: spectrum.spectrum(x, 4),
+    "spectrum of few points in folds": lambda x, _: spectrum.spectrum(x[:8], 4),
+    "types in folds": lambda x, place: frequency.type_statistics(x, place % 5, x[:, 0], 4),
+    "cka in folds": lambda x, _: comparison.ckas(x, OTHER, 4),
+    "partition in folds": lambda x, _: similarity.log_partition_isotropy(x, 4),
+}
+
+
+@pytest.mark.parametrize("name", [*METRICS, *IN_FOLDS])
+def test_everything_is_computed_in_full_float32(name):
+    """An accelerator would round the factors of other products to TF32 or bfloat16.
+
+    A cloud in bfloat16 is moved at most before it is read in float32.
+    """
+    read = IN_FOLDS.get(name) or METRICS[name][0]
+    program = str(jax.make_jaxpr(read)(jnp.asarray(CLOUD, jnp.bfloat16), PLACE))
+    computed = re.findall(r"\w+:bf16\[[\d,]*\] = (\w+)", program)
+    assert set(computed) <= {"gather", "reshape", "slice", "squeeze", "split", "broadcast_in_dim"}
+    exact = r"precision=(HIGHEST|\(Precision.HIGHEST, Precision.HIGHEST\))"
+    assert len(re.findall(exact, program)) == program.count("dot_general[")

@@ -55,12 +55,9 @@ def seen_by(measured, monkeypatch, threads):
     "measured",
     [
         lambda: anisoscope.measure(X, families="spectrum", folds=1),
-        lambda: anisoscope.make_measure(
-            lambda x, _: x, np.zeros((4, 1)), families="spectrum", folds=1
-        )(X.reshape(1, 4, 10, 3)),
         lambda: metrics.anisotropy(X),
     ],
-    ids=["measure", "make_measure", "metrics"],
+    ids=["measure", "metrics"],
 )
 def test_whatever_decomposes_in_a_users_process_has_one_thread(measured, monkeypatch, threads):
     assert 1 in seen_by(measured, monkeypatch, threads)

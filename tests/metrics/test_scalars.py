@@ -10,9 +10,9 @@ from anisoscope import metrics
 from tests import (
     reference,
     reference_comparison,
+    reference_leading,
     reference_scale,
     reference_spectrum,
-    reference_trajectory,
 )
 
 X = np.random.default_rng(0).standard_normal((96, 6)) * np.arange(1, 7)
@@ -25,7 +25,7 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "cka_unbiased": reference_comparison.linear_cka_unbiased,
     "correlation_dimension": reference_scale.correlation_dimension,
     "curvature": lambda x: np.mean(
-        [*reference_trajectory.turning_angles(x, np.zeros(96), np.arange(96)).values()]
+        [*reference_leading.turning_angles(x, np.zeros(96), np.arange(96)).values()]
     ),
     "drift": reference.drift,
     "effective_rank": reference_spectrum.effective_rank,
@@ -101,6 +101,12 @@ def test_the_value_is_that_of_the_float64_twin(name):
         np.testing.assert_allclose(call(name, X + 1e8), call(name, X), rtol=1e-3)
 
 
+def quick_ones(names):
+    """The names; quick of each way to compute are an eigendecomposition, neighbors, sums, a pair."""
+    quick = ("anisotropy", "twonn", "mean_cosine", "cka", "drift")
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def degenerate():
     """Clouds at which square roots, logarithms and eigenvectors have no derivative of their own."""
     x = np.random.default_rng(3).standard_normal((24, 6)).astype(np.float32)
@@ -113,7 +119,9 @@ def degenerate():
     )
 
 
-@pytest.mark.parametrize("name", [name for name in metrics.__all__ if name not in FLAT + SINGULAR])
+@pytest.mark.parametrize(
+    "name", quick_ones(name for name in metrics.__all__ if name not in FLAT + SINGULAR)
+)
 def test_the_derivative_is_finite_wherever_the_value_is(name):
     others = {"y": jnp.asarray(Y[:24], jnp.float32)} if name in PAIRS else {}
     of_one = jax.value_and_grad(
@@ -125,12 +133,7 @@ def test_the_derivative_is_finite_wherever_the_value_is(name):
         assert not np.isfinite(value) or np.isfinite(gradient).all()
 
 
-# one of each way to compute
-QUICK = ("anisotropy", "twonn", "mean_cosine", "participation_ratio", "cka", "drift")
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in metrics.__all__ if name not in QUICK]
-
-
-@pytest.mark.parametrize("name", [*QUICK, *SLOW])
+@pytest.mark.parametrize("name", quick_ones(metrics.__all__))
 def test_it_is_a_function_of_jax(name):
     """Under vmap as one after another; and its gradient is that of a small step."""
     x = jnp.asarray(X, jnp.float32)

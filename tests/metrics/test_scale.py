@@ -178,6 +178,7 @@ def test_decimation_agrees_with_the_float64_twin(name):
     np.testing.assert_allclose(decimated(cloud), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_decimation_ends_where_subsets_have_fewer_than_three_points():
     cloud = gaussian(*FEWER)
     curve = decimated(cloud)

@@ -3,9 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.metrics import eigen
 from anisoscope.metrics import spectrum as spectral
 from tests import reference_spectrum as reference
-from tests.metrics.clouds import EVERY, POINTS, SHAPE, WIDE, WIDTH, gaussian
+from tests.metrics.clouds import EVERY, SHAPE, WIDE, gaussian, rotation
 
 NAMES = (
     "anisotropy",
@@ -18,7 +19,6 @@ NAMES = (
     "isoscore",
     "isoscore_shrunk",
 )
-GROUPED = (POINTS // 8 * 8, WIDTH)  # points that are a multiple of the folds
 SMALL = (48, 7)
 FEW = {"more dimensions than points": WIDE, "few points": gaussian(7, 3)}
 
@@ -125,11 +125,8 @@ def test_uncentered_anisotropy_sees_the_mean_at_every_scale(ratio, shape):
     )
 
 
-@pytest.mark.parametrize(("points", "width"), [(5, 2), (7, 3)])
-def test_corrected_participation_ratio_is_a_mean_over_quadruples_and_asks_for_four_points(
-    points, width
-):
-    cloud = gaussian(points, width, seed=3) ** 3 + 2
+def test_corrected_participation_ratio_is_a_mean_over_quadruples_and_asks_for_four_points():
+    cloud = gaussian(7, 3, seed=3) ** 3 + 2
     exact = reference.participation_ratio_over_quadruples(cloud)
     assert reference.participation_ratio_corrected(cloud) == pytest.approx(exact, rel=1e-10)
     assert measured(cloud)["participation_ratio_corrected"][0] == pytest.approx(exact, rel=1e-4)
@@ -175,10 +172,10 @@ def test_isoscore_star_without_shrinkage_is_isoscore_and_has_a_gradient():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1234.567])
-@pytest.mark.parametrize("shape", [GROUPED, WIDE.shape])
+@pytest.mark.parametrize("shape", [SMALL, WIDE.shape])
 def test_equal_points_have_no_spectrum(value, shape):
     cloud = np.full(shape, value, np.float32)
-    spectra = spectrum(cloud, 8) if shape == GROUPED else spectrum(cloud)
+    spectra = spectrum(cloud, 4) if shape == SMALL else spectrum(cloud)
     assert (np.asarray(spectra.eigenvalues_E) == 0).all()
     values = dict(read(spectra))
     uncentered = values.pop("anisotropy_uncentered")
@@ -187,12 +184,40 @@ def test_equal_points_have_no_spectrum(value, shape):
 
 
 def test_isoscore_star_is_nan_where_a_point_holds_the_scatter_and_else_right():
-    massive, few = gaussian(200), gaussian(6, 2, seed=1)
+    massive, few = gaussian(), gaussian(7, 3, seed=2)
     massive[7] *= 1000
     value = measured(massive)
     assert value["isoscore"][0] < 1e-4
     assert np.isnan(value["isoscore_shrunk"][0])
-    assert 6 / 4 < spectrum(few).kurtosis[0] < 3  # each of six points holds much of the scatter
+    assert 7 / 4 < spectrum(few).kurtosis[0] < 3  # each of seven points holds much of the scatter
     assert measured(few)["isoscore_shrunk"][0] == pytest.approx(
         reference.isoscore_shrunk(few), rel=1e-4
     )
+
+
+@pytest.mark.parametrize(
+    "name", ["curved 5 with noise", "rogue coordinate", "bfloat16", "mean 1000 spreads"]
+)
+def test_small_eigenvalues_keep_their_digits(name):
+    cloud = EVERY[f"zoo: {name}"]
+    values, exact = spectrum(cloud).eigenvalues_E[0], reference.eigenvalues(cloud)
+    np.testing.assert_allclose(values, exact, rtol=1e-4, atol=1e-10 * exact[0])
+
+
+def rotated(eigenvalues, points, seed=0):
+    """Normal points of a spectrum, in general position."""
+    normal = np.random.default_rng(seed).normal(size=(points, len(eigenvalues)))
+    return (
+        normal * np.sqrt(eigenvalues) @ rotation(len(eigenvalues), seed).astype(np.float64)
+    ).astype(np.float32)
+
+
+@pytest.mark.parametrize("decay", ["power law", "exponential"])
+def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
+    rank = np.arange(1, 129.0)
+    cloud = rotated(rank**-3 if decay == "power law" else np.exp(-rank / 6.5), 640)
+    exact = reference.eigenvalues(cloud)
+    small = exact < eigen.GRADED / 3 * exact[0]
+    assert 20 < small.sum() < 120
+    values = np.asarray(spectrum(cloud).eigenvalues_E[0])
+    np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import windows
-from tests import reference_leading, reference_trajectory
+from tests import reference_leading
 from tests.metrics.clouds import CLOUDS, EVERY, POINTS, gaussian
 
 GENERATOR = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_entropy_is_the_logarithm_of_the_number_of_equal_directions():
 @pytest.mark.parametrize("name", CLOUDS)
 def test_curvature_agrees_with_float64_in_any_order_and_with_gaps(name):
     found = turns(CLOUDS[name], PLACES // 60, TIME)
-    expected = reference_trajectory.turning_angles(CLOUDS[name], PLACES // 60, TIME)
+    expected = reference_leading.turning_angles(CLOUDS[name], PLACES // 60, TIME)
     assert set(np.flatnonzero(found.valid_P)) == set(expected)
     assert 100 < len(expected) < POINTS
     angles = np.asarray(found.angle_P)[list(expected)]

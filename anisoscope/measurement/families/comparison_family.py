@@ -4,6 +4,7 @@ Letters: M layers of another model, O other clouds to compare with.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -25,13 +26,12 @@ from anisoscope.measurement.quantity import (
 from anisoscope.measurement.resampling import Clouds, Searched, over_sections, search, stack_trees
 from anisoscope.metrics.comparison import (
     Cka,
+    Nearest,
     PreparedCloud,
-    across_cka,
-    across_overlap,
     compare_prepared,
-    layers_cka,
-    layers_overlap,
+    map_pairs,
     neighbor_overlap,
+    prepare_cloud,
     prepare_clouds,
     select_nearest,
 )
@@ -138,18 +138,19 @@ def compare_models(
             jax.lax.map(lambda cloud_PD: search_nearest(cloud_PD, folds, parts), z_NPD)
         )
 
-    b_neighbors = find_neighbors(b_MPE)
+    def overlaps(a_N: Nearest, b_M: Nearest) -> Values:
+        by_layer = jax.lax.map(lambda a: jax.lax.map(lambda b: neighbor_overlap(a, b), b_M), a_N)
+        return {"neighbor_overlap": by_layer}
+
+    b_M, b_neighbors = prepare_clouds(b_MPE, folds), find_neighbors(b_MPE)
+
+    def compare_layer(a_PD: Array) -> Cka:
+        a = prepare_cloud(a_PD, folds)
+        return jax.lax.map(lambda b: compare_prepared(a, b, folds), b_M)
 
     def compare(z_NPD: Array) -> Values:
-        values = {
-            kind: jnp.moveaxis(value, 0, -1)
-            for kind, value in _named(across_cka(z_NPD, b_MPE, folds)).items()
-        }
-        return values | over_sections(
-            lambda a, b: {"neighbor_overlap": across_overlap(a, b)},
-            find_neighbors(z_NPD),
-            b_neighbors,
-        )
+        overlap = over_sections(overlaps, find_neighbors(z_NPD), b_neighbors)
+        return _named(jax.lax.map(compare_layer, z_NPD)) | overlap
 
     null_K = jax.lax.map(lambda number: compare(permuted(number)), jnp.arange(PERMUTATIONS))
     return {
@@ -167,11 +168,12 @@ def _compare(
     over: Callable,
 ) -> Values:
     """Compare clouds, measured or permuted, with the measured clouds and with others."""
-    cka = layers_cka(layers.ready_N, folds, None if layers is measured else measured.ready_N)
-    values = {f"{kind}_layers": jnp.moveaxis(value, 0, -1) for kind, value in _named(cka).items()}
+    compare_ready = functools.partial(compare_prepared, folds=folds)
+    cka = map_pairs(compare_ready, layers.ready_N, measured.ready_N)
+    values = {f"{kind}_layers": value for kind, value in _named(cka).items()}
     sections_first = [_sections_first(each.nearest_N) for each in (layers, measured)]
     values |= over_sections(
-        lambda a, b: {"neighbor_overlap_layers": layers_overlap(a, b)}, *sections_first
+        lambda a, b: {"neighbor_overlap_layers": map_pairs(neighbor_overlap, a, b)}, *sections_first
     )
     if others_O is None:
         return values
@@ -182,7 +184,7 @@ def _compare(
         overlap = over_sections(
             lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *pair_nearest
         )
-        return overlap | _named(compare_prepared(layer.ready_N, other.ready_N, folds))
+        return overlap | _named(compare_ready(layer.ready_N, other.ready_N))
 
     values_O = jax.lax.map(lambda other: over(compare_layer, (layers, other)), others_O)
     return values | {

@@ -3,6 +3,7 @@
 Their null model compares a layer with other windows of the other one. S are sections.
 """
 
+import functools
 from dataclasses import replace
 
 import jax
@@ -23,7 +24,7 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
 from anisoscope.metrics import cloud_pairs
-from anisoscope.metrics.comparison import PreparedCloud, prepare_clouds
+from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
 LINEAR = (
     "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; "
@@ -85,20 +86,13 @@ LINEARITY = {
 def measure_alignment(clouds: Clouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R)."""
     folds = clouds.folds
+    align_ready = functools.partial(cloud_pairs.align_prepared, folds=folds)
     measured_N = prepare_clouds(clouds.points_NPD, folds)
-
-    def align(clouds_N: PreparedCloud, other_N: PreparedCloud | None) -> Values:
-        values = cloud_pairs.layers_alignment(clouds_N, folds, other_N)
-        return {
-            name: jnp.moveaxis(value, 0, -1) for name, value in zip(ALIGNMENT, values, strict=True)
-        }
-
-    by_sample = {MEASURED: align(measured_N, None)}
+    by_sample = {MEASURED: map_pairs(align_ready, measured_N, measured_N)}
     if clouds.permuted is not None:
-        by_sample[PERMUTED] = align(
-            prepare_clouds(clouds.permuted(jnp.array(0)), folds), measured_N
-        )
-    return by_sample
+        permuted_N = prepare_clouds(clouds.permuted(jnp.array(0)), folds)
+        by_sample[PERMUTED] = map_pairs(align_ready, permuted_N, measured_N)
+    return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in by_sample.items()}
 
 
 def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
