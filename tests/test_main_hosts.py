@@ -38,6 +38,24 @@ def write_step(path, *tables):
 step_files.write_step = write_step
 sys.exit(process.main(["main.py", *sys.argv[2:]]))
 """
+SHARE = """
+import os, pathlib, signal, sys, time
+from anisoscope.cli import process
+from anisoscope.results import step_files
+written, number, killed, folder = step_files.write_step, *sys.argv[1:3], pathlib.Path(sys.argv[3])
+
+def write_step(path, *tables):
+    (folder / number).touch()
+    if number == killed:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while len([*folder.iterdir()]) < 2:  # until both are at work
+        time.sleep(0.1)
+    written(path, *tables)
+    print(f"{path.parent.parent.name} {path.stem}", file=sys.stderr)
+
+step_files.write_step = write_step
+sys.exit(process.main(["main.py", *sys.argv[4:]]))
+"""
 DEVICES = 4
 TRAIN = """
 import os, signal, sys, time
@@ -149,6 +167,26 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
     incomplete = sum(sum(path.stem == str(step) for path in there) < 2 for step in STEPS)
     assert f"{len(STEPS)} checkpoints measured ({incomplete} now)" in ended[0].stdout
     assert tables(workdir) == by_one
+
+
+@pytest.mark.parametrize("killed", ["none", "1"])
+def test_independent_processes_share_the_steps_also_of_a_killed_one(
+    trained, by_one, tmp_path, killed
+):
+    workdir = shutil.copytree(trained, tmp_path / "shared")
+    (tmp_path / "begun").mkdir()
+    flags = [killed, str(tmp_path / "begun"), *MEASURE, f"--workdir={workdir}"]
+    ended = cluster.run(*(["-c", SHARE, n, *flags] for n in "01"), devices=DEVICES)
+    errors = [process.stderr[-2000:] for process in ended]
+    assert [process.returncode for process in ended] == [0, -9 if killed == "1" else 0], errors
+    found = [re.findall(r"shared (\d+)$", process.stderr, re.MULTILINE) for process in ended]
+    assert sorted(int(step) for steps in found for step in steps) == STEPS
+    assert bool(found[1]) == (killed == "none")
+    waiting = sum("the last of them joins the tables" in process.stdout for process in ended)
+    assert waiting == (killed == "none")
+    assert tables(workdir) == by_one
+    check_ended([main(*DECODER, "--stages=verify", f"--workdir={workdir}")])
+    assert not (workdir / ".claims").exists()
 
 
 def trained_by_two(workdir, *killed):

@@ -1,10 +1,11 @@
 """The stages of an experiment that trains: a function of a `Work` for each stage."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -44,6 +45,8 @@ class Work(NamedTuple):
     request: Request
     stages: list[str]
     stop: Stop
+    # {folder: ends the share of this process}, where others may measure steps (utils/folder.py)
+    shared: dict[pathlib.Path, Callable[[], contextlib.AbstractContextManager[bool]]]
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return each run's folder by its name."""
@@ -133,7 +136,7 @@ def work(experiment: Config, configs: dict[str, Config], request: Request) -> No
         for name, config in configs.items()
     }
     with contextlib.ExitStack() as locks, Stop() as stop:
-        todo = Work(experiment, runs, request, stages, stop)
+        todo = Work(experiment, runs, request, stages, stop, {})
         check_stages(todo)
         processes.on_first(lambda: claim(todo, configs, locks))
         for number, stage in enumerate(stage for stage in STAGES if stage in stages):
@@ -181,12 +184,20 @@ def check_stages(todo: Work) -> None:
 
 
 def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
-    """Claim the folders for this experiment, and lock them until `locks` closes."""
+    """Claim the folders for this experiment, and lock them until `locks` closes.
+
+    Processes that only measure share them.
+    """
     new = "train" in todo.stages
+    replays = any(run.config.measure.steps for run in todo.runs.values())
+    shared = todo.stages == ["measure"] and jax.process_count() == 1 and not replays
     check_folders(todo.experiment, configs, todo.request.root, new)
     for path, config in list_folders(todo.experiment, configs, todo.request.root).items():
         folder.claim(path, config, new)
-        locks.enter_context(folder.locked(path))
+        if shared:
+            todo.shared[path] = locks.enter_context(folder.shared(path, config))
+        else:
+            locks.enter_context(folder.locked(path))
         folder.check_claim(path, config, False)  # another process may have claimed it first
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
@@ -249,13 +260,19 @@ def measure(todo: Work) -> None:
         tables = path / "measurements"
         if steps := [at for at in config.measure.steps if not (tables / f"{at}.nc").exists()]:
             replay.make_checkpoints(config, text, path, steps, name, todo.stop)
-        sweep.sweep(run_source.open_checkpoints(config, text, path, name), todo.stop)
-        if processes.is_first():
-            on_disk.write_run(name, path)
+        source = run_source.open_checkpoints(config, text, path, name)
+        with contextlib.ExitStack() as alone:
+            end = todo.shared.get(path)
+            is_last = end and functools.partial(alone.enter_context, end())
+            joined = sweep.sweep(source, todo.stop, is_last)
+            if joined and processes.is_first():
+                on_disk.write_run(name, path)
         todo.stop.check(f"{name}: stopped when measure was done")
     if len(todo.runs) > 1 and processes.is_first():
-        paths = on_disk.write(todo.folders(), todo.request.root, todo.experiment.primary)
-        print(*paths, sep="\n")
+        root = todo.request.root
+        with todo.shared.get(root, lambda: contextlib.nullcontext(True))() as last:
+            if last:
+                print(*on_disk.write(todo.folders(), root, todo.experiment.primary), sep="\n")
 
 
 def fit_tangents(todo: Work) -> None:

@@ -7,7 +7,7 @@ import abc
 import contextlib
 import json
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.utils import processes
+from anisoscope.utils import folder, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 
@@ -141,23 +141,39 @@ class Source(abc.ABC):
             join.write(root, tables, target.families, self.measure.nulls, attributes, scores)
 
 
-def sweep(source: Source, stop: Stop) -> None:
+def sweep(source: Source, stop: Stop, is_last: Callable[[], bool] | None = None) -> bool:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
     A family is measured again at a step that lacks one of its quantities or null models. A table
     stays when its checkpoint is deleted, and is measured again when its checkpoint has changed.
+
+    With `is_last`, other processes take steps of the source too. It says whether they have ended;
+    if not, nothing is joined. Returns whether the tables are joined.
     """
-    measured = measure_missing(source, stop)
+    others: set[int] | None = None if is_last is None else set()
+    measured = measure_missing(source, stop, others)
+    if is_last is not None and not is_last():
+        print(f"{source.name}: other processes are measuring; the last of them joins the tables")
+        return False
+    if others:  # and where one was killed, its step is left
+        for name, steps in measure_missing(source, stop).items():
+            measured[name] |= steps
     processes.on_first(source.join)
     for target in source.targets:
         count = sum((target.folder / f"{step}.nc").exists() for step in source.steps)
         new = len(measured[target.name])
         steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
         print(f"{label(source, target)}: {steps}: {target.folder.parent / target.results}")
+    return True
 
 
-def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
-    """Load, measure and write each incomplete step; return the steps, by target."""
+def measure_missing(
+    source: Source, stop: Stop, others: set[int] | None = None
+) -> dict[str, set[int]]:
+    """Load, measure and write each incomplete step; return the steps, by target.
+
+    Steps that other processes take are left to them, and added to `others`; None: there are none.
+    """
     stored = source.stored()
     tables = {target: read_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, Families]] = {}
@@ -173,6 +189,16 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
         lacking.setdefault(target.is_hook_point, set()).update(families)
 
     def measure(step: int, writes: bool) -> None:
+        if others is None:
+            measure_step(step, writes)
+            return
+        with folder.claimed(source.root, step) as mine:
+            if mine:
+                measure_step(step, writes)
+            else:
+                others.add(step)
+
+    def measure_step(step: int, writes: bool) -> None:
         families = {
             target: tuple(x for x in target.families if x in lacking[target.is_hook_point])
             for target in missing[step]
@@ -199,7 +225,7 @@ def measure_missing(source: Source, stop: Stop) -> dict[str, set[int]]:
         names = ("measure", "measuring")
         processes.map_steps(files, measure, source.name, names, stop, source.independent)
     return {
-        target.name: {step for step, lacks in missing.items() if target in lacks}
+        target.name: {step for step in missing if target in missing[step]} - (others or set())
         for target in source.targets
     }
 

@@ -61,7 +61,9 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
 
 def _is_passing(name: str, top: bool) -> bool:
     """Whether a file or folder is temporary, or redrawn at any time."""
-    if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp") or name == "residuals":
+    if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp"):
+        return True
+    if name in ("residuals", files.CLAIMS):
         return True
     return top and name == "figures"
 
@@ -156,6 +158,13 @@ def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -
 def recorded_writing(folder: pathlib.Path) -> Iterator[None]:
     """Update checksums.sha256 of a locked folder around the writing of its files, also after errors."""
     begin(folder)
+    with recorded_after(folder):
+        yield
+
+
+@contextlib.contextmanager
+def recorded_after(folder: pathlib.Path) -> Iterator[None]:
+    """Record the files of a folder after their writing, also after errors."""
     try:
         yield
     except Exception:  # a stop or a user error: the written files are complete

@@ -15,6 +15,7 @@ from anisoscope.utils.errors import UserError
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 # Orbax removes its own temporary files, and drawing holds no lock.
 FOREIGN = {"checkpoints", "figures"}
+CLAIMS = ".claims"  # subfolder: which steps the processes that share a folder have taken
 
 
 @contextlib.contextmanager
@@ -86,6 +87,7 @@ def is_temporary(name: str) -> bool:
 
 def remove_temporary(folder: pathlib.Path) -> None:
     """Remove temporary files in a locked folder, except where others may be working."""
+    shutil.rmtree(folder / CLAIMS, ignore_errors=True)
     for parent, folders, names in os.walk(folder):
         for name in filter(is_temporary, (*names, *folders)):
             path = pathlib.Path(parent, name)

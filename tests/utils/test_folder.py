@@ -4,8 +4,8 @@ import resource
 
 import pytest
 
-from anisoscope.utils import files, folder
-from anisoscope.utils.errors import UserError
+from anisoscope.utils import checksums, files, folder
+from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
 
@@ -61,6 +61,36 @@ def test_a_folder_is_held_by_one_process(tmp_path):
         folder.locked(tmp_path).__enter__()
     with folder.locked(tmp_path):
         pass
+
+
+def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "PATIENCE", 0.0)
+    config = tiny.config()
+    with folder.shared(tmp_path, config) as end, folder.shared(tmp_path, config) as other_end:
+        with pytest.raises(UserError, match="another process works in"):
+            folder.locked(tmp_path).__enter__()
+        more = replace(config, {"measure.points": 99})
+        with pytest.raises(
+            UserError, match=r"with other settings: measure\.points=16 there, 99 now"
+        ):
+            folder.shared(tmp_path, more).__enter__()
+        (tmp_path / "1.nc").write_text("x")
+        with folder.claimed(tmp_path, 1) as mine, folder.claimed(tmp_path, 1) as its:
+            assert (mine, its) == (True, False)
+        with pytest.raises(RunError), folder.claimed(tmp_path, 2):
+            raise RunError("as a kill: the step is not done")
+        for step, free in ((1, False), (2, True), (2, False)):
+            with folder.claimed(tmp_path, step) as mine:
+                assert mine == free
+        with end() as alone:
+            assert not alone
+        assert "1.nc" not in checksums.read(tmp_path)
+        with other_end() as alone:
+            assert alone
+    assert {*checksums.read(tmp_path)} == {"1.nc"}
+    assert not (tmp_path / files.CLAIMS).exists()
+    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
+        folder.shared(tmp_path, config).__enter__()
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
