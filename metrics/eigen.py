@@ -4,7 +4,8 @@ Q are rows: points, or coordinates of few points. X are the BLOCK directions ite
 """
 
 import functools
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,37 @@ from anisoscope.metrics.lapack import make_sequential
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
 POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+
+
+def fall_back(needed: Array, costly: Callable, cheap: Callable, *operands: Any) -> Any:
+    """Return costly(*operands) where `needed`, otherwise cheap(*operands).
+
+    Under `vmap` XLA computes both branches of `jax.lax.cond` for every element. Here `costly` runs
+    only if an element of the batch needs it. The functions must read no other traced array, and the
+    result has no derivative in reverse mode.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def choose(needed: Array, operands: tuple) -> Any:
+        return jax.lax.cond(needed, costly, cheap, *operands)
+
+    @choose.def_vmap
+    def choose_for_batch(size: int, is_batched: list, needed_B: Array, operands: tuple) -> tuple:
+        axes = jax.tree.map(lambda batched: 0 if batched else None, is_batched[1])
+        costly_B, cheap_B = (jax.vmap(branch, axes, axis_size=size) for branch in (costly, cheap))
+        needed_B = jnp.broadcast_to(needed_B, size)
+
+        def select(needed_B: Array, *operands: Any) -> Any:
+            each = jax.vmap(jnp.where)
+            results = costly_B(*operands), cheap_B(*operands)
+            return jax.tree.map(functools.partial(each, needed_B), *results)
+
+        result_B = fall_back(
+            needed_B.any(), select, lambda _, *operands: cheap_B(*operands), needed_B, *operands
+        )
+        return result_B, jax.tree.map(lambda _: True, result_B)
+
+    return choose(needed, operands)
 
 
 class Axes(NamedTuple):
@@ -69,7 +101,9 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
     value_E, vector_EE = eigh(product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
 
-    def refine() -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
+    def refine(
+        x_QE: Array, value_E: Array, vector_EE: Array
+    ) -> tuple[Float[Array, " E"], Float[Array, "E E"]]:
         small_E = value_E < GRADED * value_E[0]
         coordinate_QE = product(x_QE, vector_EE)
         gram_EE = product(coordinate_QE.T, coordinate_QE)
@@ -84,9 +118,8 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
         refined_E = jnp.where(small_E, small_value_E, square_E)
         return jnp.maximum(refined_E, 0.0), jnp.where(small_E[None], rotated_EE, vector_EE)
 
-    value_E, vector_EE = jax.lax.cond(
-        value_E[-1] < GRADED * value_E[0], refine, lambda: (value_E, vector_EE)
-    )
+    needed = value_E[-1] < GRADED * value_E[0]
+    value_E, vector_EE = fall_back(needed, refine, lambda _, *axes: axes, x_QE, value_E, vector_EE)
     return Axes(value_E, vector_EE, product(x_QE, vector_EE) if coordinates else x_QE[:, :0])
 
 
@@ -126,7 +159,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, 
         left = jnp.linalg.norm(product(image_DX, top_X) - share * direction_D) / share
         return count + 1, basis_DX, share, direction_D, left
 
-    def decompose() -> tuple[Array, Array]:
+    def decompose(scaled_DD: Array, *_: Array) -> tuple[Array, Array]:
         value_D, vector_DD = eigh(scaled_DD)
         return value_D[-1], vector_DD[:, -1]
 
@@ -136,4 +169,4 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, 
     *_, share, direction_D, left = jax.lax.while_loop(
         lambda state: (state[0] < ROUNDS) & (state[-1] > FINE), closer, state
     )
-    return jax.lax.cond(left > ROUGH, decompose, lambda: (share, direction_D))
+    return fall_back(left > ROUGH, decompose, lambda _, *top: top, scaled_DD, share, direction_D)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, Points, entropy, product, scale_to_unit
+from anisoscope.metrics.eigen import fall_back
 
 # first positions of each; the last has no end
 STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -115,28 +116,28 @@ def prompt_entropy(
     size_P = jnp.zeros(points, int).at[number_P].add(1)
     start_P = jnp.cumsum(size_P) - size_P
 
-    def block(start: Array, size: Array) -> Array:
+    def block(x_QD: Array, start: Array, size: Array) -> Array:
         """Return `size` rows from `start` on, followed by zeros."""
         rows_TD = jax.lax.dynamic_slice_in_dim(x_QD, start, rows)
         return jnp.where(jnp.arange(rows)[:, None] < size, rows_TD, 0.0)
 
-    def folded(start: Array, size: Array) -> Array:
+    def folded(x_QD: Array, start: Array, size: Array) -> Array:
         """Compute singular values of a longer window: those of R in QR, row block by row block."""
 
         def add(number: Array, r_DD: Array) -> Array:
-            further_TD = block(start + number * rows, size - number * rows)
+            further_TD = block(x_QD, start + number * rows, size - number * rows)
             return jnp.linalg.qr(jnp.concatenate([r_DD, further_TD]), mode="r")
 
         r_DD = jax.lax.fori_loop(0, -(-size // rows), add, jnp.zeros((width, width)))
         return jnp.linalg.svd(r_DD, compute_uv=False)
 
-    def at_once(start: Array, size: Array) -> Array:
-        value_E = jnp.linalg.svd(block(start, size), compute_uv=False)
+    def at_once(x_QD: Array, start: Array, size: Array) -> Array:
+        value_E = jnp.linalg.svd(block(x_QD, start, size), compute_uv=False)
         return jnp.pad(value_E, (0, width - value_E.size))
 
     def read_window(number: Array, entropy_P: Array) -> Array:
         start, size = start_P[number], size_P[number]
-        value_D = jax.lax.cond(size <= rows, at_once, folded, start, size)
+        value_D = fall_back(size > rows, folded, at_once, x_QD, start, size)
         square_D = jnp.square(
             value_D / value_D[0]
         )  # otherwise squares of small values would underflow

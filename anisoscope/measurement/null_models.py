@@ -23,6 +23,7 @@ from jaxtyping import Float
 
 from anisoscope.metrics.cloud import centered
 from anisoscope.metrics.copies import copies
+from anisoscope.metrics.eigen import fall_back
 from anisoscope.metrics.spectrum import Spectrum
 
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
@@ -47,17 +48,22 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
     columns, it is q^T x instead, with q a basis of these directions drawn from the key.
     """
     original_P = copies(cloud_PD).original_P
-    distinct, columns = _distinct(original_P), min(cloud_PD.shape)
+    columns = min(cloud_PD.shape)
 
-    def project(x_PD: Array) -> Array:
-        spanned_E = jnp.arange(columns) < distinct - 1  # the other columns of a basis are arbitrary
+    def triangular(x_PD: Array, *_: Array) -> Array:
+        return jnp.linalg.qr(x_PD, mode="r")
+
+    def project(x_PD: Array, original_P: Array, key: Array) -> Array:
+        spanned_E = (
+            jnp.arange(columns) < _distinct(original_P) - 1
+        )  # the other columns of a basis are arbitrary
         basis_PE = _orthonormal(original_P, columns, key)
         projected_ED = jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST)
         return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
     x_PD = _about_mean(centered(cloud_PD), original_P)
-    triangular = functools.partial(jnp.linalg.qr, mode="r")
-    return Spread(jax.lax.cond(distinct > columns, triangular, project, x_PD), original_P)
+    few = _distinct(original_P) <= columns
+    return Spread(fall_back(few, project, triangular, x_PD, original_P, key), original_P)
 
 
 def gaussian(factor: Spread, key: Array) -> Array:
@@ -106,7 +112,7 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
         return jax.lax.linalg.triangular_solve(factor_EE, x_PE, lower=True, transpose_a=True)
 
     few = distinct < 2 * x_PE.shape[1]  # few normal points are nearly, or exactly, dependent
-    return jax.lax.cond(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
+    return fall_back(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
 
 
 def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:

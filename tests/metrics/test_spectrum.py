@@ -221,3 +221,26 @@ def test_small_eigenvalues_of_a_spectrum_without_a_gap_keep_their_digits(decay):
     assert 20 < small.sum() < 120
     values = np.asarray(spectrum(cloud).eigenvalues_E[0])
     np.testing.assert_allclose(values[small], exact[small], rtol=1e-4, atol=2e-10 * exact[0])
+
+
+def test_a_batch_computes_a_fallback_only_if_an_element_needs_it():
+    calls = []
+
+    def costly(x, y):
+        jax.debug.callback(lambda: calls.append(1))
+        return {"sum": x + y}
+
+    def read(needed, x, y):
+        return eigen.fall_back(needed, costly, lambda x, _: {"sum": x}, x, y)
+
+    # an operand without a batch, in a batch of batches
+    batch = jax.jit(jax.vmap(jax.vmap(read, (0, 0, None)), (0, 0, None)))
+    x, y = np.arange(6.0, dtype=np.float32).reshape(2, 3), np.float32(10)
+    needed = np.zeros((2, 3), bool)
+    np.testing.assert_array_equal(batch(needed, x, y)["sum"], x)
+    jax.effects_barrier()
+    assert not calls
+    needed[1, 0] = True
+    np.testing.assert_array_equal(batch(needed, x, y)["sum"], np.where(needed, x + y, x))
+    jax.effects_barrier()
+    assert calls
