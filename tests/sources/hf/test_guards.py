@@ -7,30 +7,13 @@ import torch
 import transformers
 
 from anisoscope.sources.hf import guards, logits
-from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
+from anisoscope.sources.hf.adapters import UNKNOWN
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
-from tests.sources.hf.rows import __main__ as rows
-from tests.sources.hf.rows.row import made
+from tests.sources.hf.architectures import SIZES, Row, build
 from tests.sources.hf.tiny_models import windows
 
 TOKENS = tiny_models.tokens()[:2]
-PARTS = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2}
-PARTS |= {"num_attention_heads": 4, "vocab_size": tiny_models.VOCABULARY}
-
-
-def unknown(name, **settings):
-    """A tiny model of a class without an entry."""
-    torch.manual_seed(0)
-    kind = getattr(transformers, name)
-    return tiny_models.as_loaded(kind(kind.config_class(**PARTS | settings)).eval(), UNKNOWN)
-
-
-def test_a_sink_beside_the_keys_is_refused():
-    """As in gpt-oss: no mask tells of it."""
-    loaded = made(rows.ROWS["gpt-oss"])._replace(adapter=Adapter("GptOssDecoderLayer", "norm"))
-    with pytest.raises(UserError, match="another term"):
-        guards.check_attention(loaded, TOKENS)
 
 
 def test_each_block_sees_keys_of_its_own():
@@ -110,17 +93,21 @@ def test_tokens_without_embedding_are_refused():
             guards.check_vocabulary(tiny_models.loaded("llama"), found.largest_token)
 
 
-def test_windows_without_positions_and_heads_that_are_not_there_are_refused():
+@pytest.mark.parametrize(
+    ("name", "entry", "longest"),
+    [("BertModel", True, 18), ("XLMRobertaModel", True, 16), ("XLMRobertaModel", False, 16)],
+)
+def test_windows_without_positions_are_refused(name, entry, longest):
     """Positions of RoBERTa's family begin after padding, with an entry and without."""
-    roberta = rows.ROWS["RoBERTa"]._replace(settings=tiny_models.SIZES | {"pad_token_id": 1})
-    other = unknown("XLMRobertaModel", max_position_embeddings=18, pad_token_id=1)
-    guards.check_final_norm(other, np.full(16, 7))
-    bert = unknown("BertModel", max_position_embeddings=18)
-    models = (tiny_models.loaded("gpt2"), 64), (made(roberta), 62), (other, 16), (bert, 18)
-    for loaded, longest in models:
-        guards.check_window(loaded, longest, 0)
-        with pytest.raises(UserError, match=f"this model has {longest} positions"):
-            guards.check_window(loaded, longest + 1, 0)
+    loaded = build(Row(name, SIZES | {"max_position_embeddings": 18, "pad_token_id": 1}))
+    loaded = loaded if entry else loaded._replace(adapter=UNKNOWN)
+    guards.check_final_norm(loaded, np.full(longest, 7))
+    guards.check_window(loaded, longest, 0)
+    with pytest.raises(UserError, match=f"this model has {longest} positions"):
+        guards.check_window(loaded, longest + 1, 0)
+
+
+def test_a_head_that_a_model_lacks_is_refused():
     with pytest.raises(UserError, match="projected_head is 4; the model has 4 heads"):
         guards.check_window(tiny_models.loaded("gpt2"), 64, 4)
 
@@ -137,7 +124,7 @@ def test_the_noise_floor_is_the_largest_move_of_a_value():
 
 
 def test_random_passes_are_refused():
-    loaded = unknown("BertModel", hidden_dropout_prob=0.5)
+    loaded = build(Row("BertModel", SIZES | {"hidden_dropout_prob": 0.5}))._replace(adapter=UNKNOWN)
     guards.check_final_norm(loaded, TOKENS[0])
     loaded.model.train()
     with pytest.raises(UserError, match="its passes are random"):

@@ -39,7 +39,7 @@ def valid(training):
 def commanded(training, tmp_path_factory):
     """What the command measures, with as many folds as `measure_model`."""
     run = tmp_path_factory.mktemp("commanded") / "run"
-    tiny_models.done(
+    tiny_models.run(
         f"--config=experiments/pretrained.py:{training / 'step60'}",
         f"--config.data.path={training / 'text.txt'}",
         *("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2"),

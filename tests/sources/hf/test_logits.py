@@ -17,18 +17,17 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import reference_logit_lens as reference
 from tests.sources.hf import tiny_models
-from tests.sources.hf.rows.__main__ import ROWS
-from tests.sources.hf.rows.row import Row, made
+from tests.sources.hf.architectures import TEXT, Row, build
 
-TASKS = {name: row.model and guards.head_task(row.model) for name, row in ROWS.items()}
+TASKS = {name: guards.head_task(row.model) for name, row in TEXT.items()}
 DECODERS = [name for name, task in TASKS.items() if task == guards.NEXT_TOKEN]
-CAPPED = Row("Gemma2ForCausalLM", ROWS["Gemma 2"].settings | {"final_logit_softcapping": 0.5})
+CAPPED = Row("Gemma2ForCausalLM", TEXT["Gemma 2"].settings | {"final_logit_softcapping": 0.5})
 SMALL = {"window": 16, "points": 64, "batches": 1, "families": "logit_lens", "nulls": ()}
 
 
-def scattered(row):
-    """Norms and biases that are no ones and zeros."""
-    loaded = made(row)
+def scatter(row):
+    """Build a model whose norms and biases are no ones and zeros."""
+    loaded = build(row)
     with torch.no_grad():
         for name, parameter in loaded.model.named_parameters():
             if parameter.ndim == 1:
@@ -39,7 +38,7 @@ def scattered(row):
 
 @pytest.mark.parametrize("name", DECODERS)
 def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name):
-    loaded = scattered(CAPPED if name == "Gemma 2" else ROWS[name])
+    loaded = scatter(CAPPED if name == "Gemma 2" else name)
     unembedding, tokens_T = logits.make_unembedding(loaded), tiny_models.tokens()[0]
     assert float(logits.check_logits(loaded, unembedding, tokens_T).split()[-1]) < 1e-5
     wrong = [unembedding._replace(unembedding_DV=unembedding.unembedding_DV * 1.01)]
@@ -54,7 +53,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
 
 def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
     """Of windows that special tokens begin and end: none of these is told."""
-    loaded, kept, batch = scattered(ROWS["SmolLM2"]), [], activations.measure_batch
+    loaded, kept, batch = scatter("SmolLM2"), [], activations.measure_batch
     monkeypatch.setattr(
         activations, "measure_batch", lambda *given: kept.append(given) or batch(*given)
     )

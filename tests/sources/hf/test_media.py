@@ -5,22 +5,16 @@ import shutil
 
 import numpy as np
 import pytest
-import torch
 import transformers
 from PIL import Image
 from scipy.io import wavfile
 
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import guards, media, pretrained_weights
-from anisoscope.sources.hf.adapters import MODALITIES, UNKNOWN, adapter_name
-from anisoscope.sources.hf.extract import read_activations
-from anisoscope.utils.errors import UserError
+from anisoscope.sources.hf import media, pretrained_weights
 from tests.program import here, override, refuse
 from tests.sources.hf import tiny_models
-from tests.sources.hf.rows.modalities import ROWS
-from tests.sources.hf.rows.modalities import media as random_inputs
-from tests.sources.hf.rows.row import made, show
+from tests.sources.hf.architectures import build
 
 SMALL = ("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2")
 SMALL += ("--stages=measure",)
@@ -54,7 +48,7 @@ def world(tmp_path_factory):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
     for name in ("ViT", "DeiT", "DINOv2, registers", "wav2vec 2.0"):
         folder = root / name.split(",")[0]
-        made(ROWS[name]).model.save_pretrained(folder)
+        build(name).model.save_pretrained(folder)
         if name.startswith("wav"):
             transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
         else:
@@ -68,7 +62,7 @@ def flags(world, model, data, *more):
 
 
 def measured(world, workdir, model, data, *more):
-    process = tiny_models.done(*flags(world, model, data, *more), f"--workdir={workdir}")
+    process = tiny_models.run(*flags(world, model, data, *more), f"--workdir={workdir}")
     return joined_files.read_table(workdir / "results.nc"), process.stdout
 
 
@@ -79,49 +73,9 @@ def open_windows(world, model):
     return media.open_media(config, location)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_blocks_and_attention_are_the_models_own(name):
-    shown = show(ROWS[name])
-    assert shown.layers >= 3
-    assert shown.streams < 1e-5
-    assert shown.attention is None if name.startswith("WavLM") else shown.attention < 1e-5
-
-
-def test_every_entry_has_a_row_and_two_kinds_of_block_of_one_type_are_told_apart():
-    assert {made(row).adapter for row in ROWS.values()} == set(MODALITIES.values())
-    base, large = (made(ROWS[name]) for name in ("HuBERT", "HuBERT, large"))
-    assert adapter_name(base.model.config) == "hubert"
-    assert adapter_name(large.model.config) == "hubert, norm first"
-    inputs = random_inputs(large.model.config)[0]
-    guards.check_final_norm(large, inputs)
-    wrong = large._replace(adapter=large.adapter._replace(final_norm=None))
-    with pytest.raises(UserError, match="differs from the last hidden state"):
-        guards.check_final_norm(wrong, inputs)
-
-
-SWIN = {"image_size": 32, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
-
-
-@pytest.mark.parametrize(
-    ("name", "settings", "words"),
-    [
-        ("ResNetModel", {"hidden_sizes": [8, 8], "depths": [1, 1]}, "returns maps of shape"),
-        ("SwinModel", SWIN, "other layers have"),
-    ],
-)
-def test_maps_that_shrink_from_stage_to_stage_are_refused(name, settings, words):
-    torch.manual_seed(0)
-    kind = getattr(transformers, name)
-    settings = kind.config_class(embedding_size=8, embed_dim=16, num_hidden_layers=2, **settings)
-    loaded = tiny_models.as_loaded(kind(settings).eval(), UNKNOWN)
-    pictures = np.random.default_rng(0).normal(size=(1, 2, 3, 32, 32)).astype(np.float32)
-    with pytest.raises(UserError, match=words):
-        read_activations(loaded, pictures, 2)
-
-
 @pytest.mark.parametrize("positions", [2, 7, 50])
 def test_a_piece_has_as_many_samples_as_its_positions_need(positions):
-    base = made(ROWS["wav2vec 2.0"]).base
+    base = build("wav2vec 2.0").base
     samples = media.samples_of_positions(base, None, positions)
     for given, expected in ((samples, positions), (samples - 1, positions - 1)):
         assert int(base._get_feat_extract_output_lengths(given)) == expected
@@ -138,7 +92,7 @@ def test_recordings_are_the_same_in_every_format(tmp_path):
 def test_recordings_are_resampled_joined_and_cut(tmp_path):
     wav(tmp_path / "a.wav", rate=44_100, tone=1000.0)
     wav(tmp_path / "b.wav", rate=16_000, tone=1000.0)
-    base = made(ROWS["wav2vec 2.0"]).base
+    base = build("wav2vec 2.0").base
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
     of = media.Recordings(tmp_path, extractor, base, 150, 0)
     length = media.samples_of_positions(base, None, 150)
@@ -251,7 +205,7 @@ def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path
     """What only texts have is not asked of them; a model without a processor is left out."""
     shutil.copytree(world / "DeiT", tmp_path / "bare")
     (tmp_path / "bare" / "preprocessor_config.json").unlink()
-    process = tiny_models.done(
+    process = tiny_models.run(
         "--config=experiments/inherent.py:paper",
         f"--config.models={world / 'ViT'},{tmp_path / 'bare'}",
         f"--config.images={world / 'pictures'}",

@@ -71,7 +71,7 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
 
 def test_a_model_beside_itself_is_the_same(world, tmp_path):
     both = f"--similarity={world / 'letters'},{world / 'letters'}"
-    tiny_models.done(both, f"--workdir={tmp_path / 'out'}")
+    tiny_models.run(both, f"--workdir={tmp_path / 'out'}")
     value = joined_files.read_table(tmp_path / "out" / "similarity.nc").sel(statistic="mean")
     for name in ("cka", "cka_unbiased", "neighbor_overlap"):
         assert value[name].dims == ("positions", "layer", "other_layer")

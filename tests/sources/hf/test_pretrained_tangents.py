@@ -69,7 +69,7 @@ def start(learned, workdir, *revisions, stages="tangents", name=None, more=()):
 def swept(learned, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "swept"
     given = *flags(learned, *NAMES), f"--workdir={workdir}"
-    return workdir, tiny_models.done(*given, "--stages=measure,tangents,figures")
+    return workdir, tiny_models.run(*given, "--stages=measure,tangents,figures")
 
 
 def test_revisions_have_what_our_checkpoints_have(swept):

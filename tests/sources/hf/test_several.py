@@ -42,7 +42,7 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     run = tmp_path / "run"
     models = [saved / "bert", f"llama={saved / 'trained'}", saved / "none"]
     given = flags(training, "shape_of_learning.py", models, run)
-    process = tiny_models.done(*given)
+    process = tiny_models.run(*given)
     (left,) = [line for line in process.stdout.splitlines() if line.startswith("left out")]
     assert left.startswith(f"left out: none: {saved / 'none'}: no such folder exists")
     about = json.loads((run / "models.json").read_text())
@@ -52,8 +52,8 @@ def test_models_of_folders_are_measured_and_drawn_together(training, saved, tmp_
     names = {path.stem for path in (run / "figures").glob("*.png")}
     assert names == {"anisotropy_over_depth", "anisotropy_by_checkpoint"}
     assert "outputs of blocks" in (run / "figures" / "anisotropy_over_depth.txt").read_text()
-    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.done(*given).stdout
-    tiny_models.done(*given, "--config.paper=inherent", "--stages=figures")
+    assert "llama: 3 checkpoints measured (0 now)" in tiny_models.run(*given).stdout
+    tiny_models.run(*given, "--config.paper=inherent", "--stages=figures")
     found = pd.read_csv(run / "figures" / "correlations.csv")
     assert {"layers", "layers, runs", "layers within runs"} <= set(found.over)
 

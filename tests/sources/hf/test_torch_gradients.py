@@ -19,11 +19,10 @@ from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import own_in_torch, tiny_models
-from tests.sources.hf.rows import __main__ as rows
-from tests.sources.hf.rows.row import made
+from tests.sources.hf.architectures import TEXT, build
 
 WORD, NATS = "hidden_states", 0.02  # of the loss, by which a step moves it
-HERE = {name: row for name, row in rows.ROWS.items() if row.model and guards.head_task(row.model)}
+PREDICTS = [name for name, row in TEXT.items() if guards.head_task(row.model)]
 
 LAYER_NORM_FIRST = {
     "OPT", "GPT-2", "GPT-J", "GPT-Neo", "Falcon-40B", "Falcon-7B", "Falcon-RW", "Bloom", "StarCoder2", "StableLM",
@@ -90,14 +89,14 @@ def test_what_torch_reads_is_what_our_network_gives(both):
     assert torch_gradients.removes_ones(theirs, 24)
 
 
-@pytest.mark.parametrize("name", HERE)
+@pytest.mark.parametrize("name", PREDICTS)
 def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(name):
     """Of every class that has a loss, along the gradient itself: of the first layer, a middle one
     and the last.
 
     Ones are left out where every reader removes them.
     """
-    loaded = made(HERE[name])
+    loaded = build(name)
     loaded.model.requires_grad_(False)
     windows = windows_of(36, 12, 2, 1, 24)
     scored = np.random.default_rng(1).integers(0, 2, windows.tokens_JWT.shape).astype(np.float32)
@@ -124,7 +123,7 @@ def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(n
 
 def test_the_gradient_of_a_matrix_that_is_not_finite_is_refused(monkeypatch):
     """In float16 it can be so where every row that is picked is finite."""
-    loaded, backward = made(HERE["GPT-2"]), torch_gradients._backward
+    loaded, backward = build("GPT-2"), torch_gradients._backward
 
     def overflowing(*given):
         found = backward(*given)

