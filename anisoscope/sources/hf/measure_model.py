@@ -23,14 +23,12 @@ from anisoscope.config.pretrained_config import (
     check_pretrained,
     revision_steps,
 )
-from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.results import join
 from anisoscope.sources import array_checks
 from anisoscope.sources.hf import guards, load_model, logits, separate_texts
 from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.residuals import COMPARED
 from anisoscope.sources.hf.revision import (
     Plan,
     check_model,
@@ -259,28 +257,19 @@ def measure_windows(
         text.content, tokenizer, config.window, special, measure, joined, "the text"
     )
     plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
-    table = measure_alone(plan, loaded)
-    bits, bound = table.attrs["bits_per_byte"], table.attrs["bits_bound"]
+    check_model(plan, loaded)
+    raw = measure_revision(plan, loaded, ALONE, last=True)
+    del raw.attrs["config"]  # it names a text that was not read
+    bits, bound = raw.attrs["bits_per_byte"], guards.bits_bound(windows)
+    raw.attrs |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
+    table, _ = join.joined({ALONE: raw.assign_attrs(bits_bound=bound)}, measure.families, measure.nulls)
+    join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(
             f"the model needs {bits:.2f} bits per byte of this text, token frequencies alone need "
             f"{bound:.2f}; check its tokenizer and weights, or whether it was trained on such text",
             stacklevel=5,
         )
-    return table
-
-
-def measure_alone(plan: Plan, loaded: PretrainedModel) -> xr.Dataset:
-    """Measure a model without steps and without comparisons of revisions."""
-    check_model(plan, loaded)
-    raw, measure = measure_revision(plan, loaded, ALONE, last=True), plan.measure
-    del raw.attrs["config"]  # it names a text that was not read
-    raw.attrs |= {"seed": measure.seed, "window": plan.config.window, "anisoscope": __version__}
-    raw.attrs["bits_bound"] = guards.bits_bound(plan.windows)
-    table, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
-    join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
-    others = tuple(f"{index}_{name}" for index in KINDS for name in COMPARED)
-    table = table.drop_vars([name for name in table if name.startswith(others)])
     return table.isel(step=0).drop_vars("step")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.pretrained_config import ALONE
 from anisoscope.measurement.families.comparison_family import KINDS
 from anisoscope.measurement.quantity import Values
 
@@ -31,11 +30,11 @@ def clear(folder: pathlib.Path, needed: set[int] = frozenset()) -> None:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Residual streams by step and batch; by default of a model alone, without comparisons."""
+    """Residual streams by step and batch."""
 
-    steps: tuple[int, ...] = (ALONE,)  # ascending
-    folder: pathlib.Path = pathlib.Path()
-    read: Callable[[int], list[np.ndarray]] | None = None  # reads missing streams of a step again
+    steps: list[int]  # ascending
+    folder: pathlib.Path
+    read: Callable[[int], list[np.ndarray]] | None  # reads missing streams again; None: no need
 
     @property
     def compare(self) -> bool:

@@ -119,7 +119,7 @@ def measure_revision(
     loaded: PretrainedModel,
     step: int,
     last: bool,
-    residuals: Residuals = Residuals(),  # noqa: B008 (immutable)
+    residuals: Residuals | None = None,
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
@@ -141,12 +141,13 @@ def measure_revision(
         inputs_ZWT = np.stack(inputs[: len(input_names(settings))])
         sets = slice(1 if again else None)
         read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
-        if not again:
+        if residuals and not again:
             residuals.keep(step, g, read.resid_ZLBTD[0])
         read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
         if unembedding is not None:
             read = read._replace(target_ZBT=logits.next_tokens(inputs_ZWT, windows.fixed_T))
-        others, picks_SP = residuals.compared(step, g), windows.probe.picks_SGP[sets, g]
+        others = residuals.compared(step, g) if residuals else {}
+        picks_SP = windows.probe.picks_SGP[sets, g]
         return activations.measure_batch(g, read, others, picks_SP, visible[sets], settings)
 
     size, batches = plan.config.pretrained.batch_size, []
@@ -161,12 +162,13 @@ def measure_revision(
                 findings["noise_floor"] = json.dumps(floor)
                 progress.update()
     measured = activations.join_batches(batches)
-    values = residuals.mark_missing(step, measured.values)
+    values = residuals.mark_missing(step, measured.values) if residuals else measured.values
     attributes = as_attributes(findings) | plan.attributes
     table = replicates_table.table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
-    return residuals.annotate(step, table.assign(kept_vectors.labeled(*head_vectors)))
+    table = table.assign(kept_vectors.labeled(*head_vectors))
+    return residuals.annotate(step, table) if residuals else table
 
 
 def check_numbers(

@@ -194,7 +194,7 @@ class Revisions(Source):
         ((target, names),) = families.items()  # the residual stream alone
         plan, folder = self.plan(names), self.root / RESIDUALS
         read = functools.partial(revision.read_residuals, plan) if "comparison" in names else None
-        residuals = Residuals(tuple(sorted(self.steps)), folder, read)
+        residuals = Residuals(sorted(self.steps), folder, read)
         loaded, last = self.open(plan, step), step == self.last
         yield target, revision.measure_revision(plan, loaded, step, last, residuals)
         clear(folder, {step, self.last})

@@ -97,7 +97,11 @@ def open_side(name: str) -> Side:
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     """Check that both models read the same text, and pair them."""
-    same = [_describe_text(side) for side in sides]
+    same = [
+        {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
+        | {"corpus_sha256": side.corpus.sha256, "text_sha256": hashlib.sha256(side.text).hexdigest()}
+        for side in sides
+    ]
     advice = "name two runs of one text and the same measure.* settings"
     two_models.check_same(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
@@ -141,13 +145,6 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _describe_text(side: Side) -> dict[str, Any]:
-    """Return the settings and digests that both sides must share."""
-    measure = {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
-    digest = hashlib.sha256(side.text).hexdigest()
-    return measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": digest}
 
 
 def _open_trained(name: str) -> Side:

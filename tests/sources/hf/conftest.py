@@ -20,9 +20,7 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def training(tmp_path_factory, one_thread):
-    """A folder of three checkpoints of one tiny training, step0, step20 and step60, and its
-    text.
-    """
+    """A folder with the checkpoints of one tiny training, and its text."""
     from tests.sources.hf import tiny_models
 
     folder = tmp_path_factory.mktemp("training")

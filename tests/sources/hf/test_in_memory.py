@@ -23,7 +23,7 @@ from tests.sources.hf import tiny_models
 
 SMALL = {"window": 16, "points": 64, "batches": 2}
 QUICK = SMALL | {"batches": 1, "families": "similarity", "nulls": ()}
-FAMILIES = ("spectrum", "comparison", "attention")
+FAMILIES = ("spectrum", "leading", "comparison", "attention")
 HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 HOOKS += ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 
@@ -35,20 +35,6 @@ def valid(training):
     return text[len(text) * 90 // 100 : len(text) * 95 // 100]
 
 
-@pytest.fixture(scope="module")
-def commanded(training, tmp_path_factory):
-    """What the command measures, with as many folds as `measure_model`."""
-    run = tmp_path_factory.mktemp("commanded") / "run"
-    tiny_models.run(
-        f"--config=experiments/pretrained.py:{training / 'step60'}",
-        f"--config.data.path={training / 'text.txt'}",
-        *("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2"),
-        f"--config.measure.families={','.join(FAMILIES)}",
-        *(f"--workdir={run}", "--stages=measure"),
-    )
-    return joined_files.read_table(run / "results.nc").sel(step=1, drop=True)
-
-
 def test_the_examples_of_docstrings_run(training, valid):
     model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60")
     tokenizer = tiny_models.tokenizer()
@@ -57,7 +43,8 @@ def test_the_examples_of_docstrings_run(training, valid):
     run_examples(anisoscope.trainer_callback, trainer=trainer)
 
 
-def test_numbers_are_those_of_the_command(training, valid, commanded, capsys, tmp_path):
+def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_path):
+    commanded = joined_files.read_table(swept[0] / "results.nc").sel(step=60, drop=True)
     folder, kind = training / "step60", transformers.AutoModelForCausalLM
     model = kind.from_pretrained(folder, dtype=torch.float32).train(), tiny_models.tokenizer()
     capsys.readouterr()
@@ -67,8 +54,9 @@ def test_numbers_are_those_of_the_command(training, valid, commanded, capsys, tm
     assert found["null"].values.tolist() == [*nulls]
     assert "step" not in found.dims
     missing = {name for name in commanded.data_vars if name not in found.data_vars}
-    # the excess is over `permuted`, which is not asked for here
-    assert all(re.search("_last|_previous|_layers_excess", name) for name in missing)
+    # only of revisions; of another family; or an excess over a null model that is not asked for
+    others = "_last|_previous|previous_step|_layers_excess|projection|query|key"
+    assert all(re.search(others, name) for name in missing), missing
     assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():
         own = commanded[name].sel({"null": found["null"]} if "null" in values.dims else {})

@@ -12,12 +12,12 @@ from scipy.io import wavfile
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import media, pretrained_weights
-from tests.program import here, override, refuse
+from tests.program import override, refuse
 from tests.sources.hf import tiny_models
 from tests.sources.hf.architectures import build
 
 SMALL = ("--config.measure.points=64", "--config.measure.folds=2", "--config.measure.batches=2")
-SMALL += ("--stages=measure",)
+SMALL += ("--stages=measure", "--config.measure.nulls=shuffled")
 SIMILARITY = "--config.measure.families=('similarity',)"
 IMAGES = {"size": {"height": 32, "width": 32}}
 
@@ -41,9 +41,12 @@ def world(tmp_path_factory):
     rng = np.random.default_rng(0)
     for folder in ("pictures", "sounds"):
         (root / folder).mkdir()
+    (root / "pictures" / ".hidden").write_text("no picture")
+    (root / "pictures" / "deep").mkdir()
     for number in range(16):
         coarse = Image.fromarray(rng.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-        coarse.resize((40, 50)).save(root / "pictures" / f"{number}.{('png', 'jpg')[number % 2]}")
+        folder = root / "pictures" / ("deep" if number % 4 == 0 else "")
+        coarse.resize((40, 50)).save(folder / f"{number}.{('png', 'jpg')[number % 2]}")
     for number in range(4):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
     for name in ("ViT", "DeiT", "DINOv2, registers", "wav2vec 2.0"):
@@ -108,18 +111,11 @@ def test_recordings_are_resampled_joined_and_cut(tmp_path):
     assert after < 0.2 < before
 
 
-def test_hidden_files_are_left_out_and_folders_gone_through(tmp_path):
-    (tmp_path / "deep" / ".cache").mkdir(parents=True)
-    for name in (".DS_Store", "deep/.cache/x.txt", "b.PNG", "deep/a.png"):
-        (tmp_path / name).touch()
-    assert {path.name for path in media.list_files(tmp_path, 0)} == {"a.png", "b.PNG"}
-
-
 def test_windows_are_the_pictures_that_they_are_called(world):
     source, windows = open_windows(world, "ViT")
     assert source.name == "pictures of pictures"
     prepare, prepared = transformers.ViTImageProcessorPil(**IMAGES), {}
-    for path in (world / "pictures").iterdir():
+    for path in (world / "pictures").rglob("*.??g"):
         with Image.open(path) as picture:
             (pixels,) = prepare(images=[picture.convert("RGB")], return_tensors="np").values()
         prepared[pixels[0].astype(np.float32).tobytes()] = path.name
@@ -171,7 +167,7 @@ def only_deep(pictures):
 
 
 def only_jpg(pictures):
-    for file in pictures.glob("*.png"):
+    for file in pictures.rglob("*.png"):
         file.unlink()
 
 
@@ -215,5 +211,4 @@ def test_a_list_of_models_of_pictures_is_read_as_the_papers_read(world, tmp_path
     assert json.loads((tmp_path / "run" / "models.json").read_text()).keys() == {"ViT"}
     table = joined_files.read_table(tmp_path / "run" / "ViT" / "results.nc")
     assert table.attrs["residual_stream"].startswith("hidden states as")
-    process = here(*flags(world, tmp_path / "bare", "pictures"), f"--workdir={tmp_path / 'alone'}")
-    tiny_models.one_line(process, "cannot be loaded")
+    refuse(tmp_path / "alone", "cannot be loaded", *flags(world, tmp_path / "bare", "pictures"))

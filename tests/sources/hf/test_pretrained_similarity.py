@@ -185,7 +185,6 @@ def test_two_models_by_name_and_texts(world, training):
     steps = anisoscope.compare_models(training, training, read, revisions=revisions, **options)
     assert (steps.attrs["first"], steps.attrs["second"]) == ("training0@step20", "training0@step60")
     assert steps.sizes["layer"] == steps.sizes["other_layer"] == 4
-    steps.to_netcdf(world / "steps.nc")
     unlike = steps.cka_unbiased.sel(statistic="mean", positions="all").values
     assert (np.diag(unlike)[1:] < 0.999).all()
     model = transformers.AutoModelForCausalLM.from_pretrained(training / "step60").train()
@@ -194,10 +193,7 @@ def test_two_models_by_name_and_texts(world, training):
     assert model.training
     assert (found.attrs["first"], found.attrs["second"]) == labels
     assert found.cka_unbiased_excess["null"].values.tolist() == ["permuted"]
-    same = anisoscope.compare_models(memory, training / "step60", read, **options)
-    for name in ("cka", "cka_unbiased", "neighbor_overlap"):
-        value = same[name].sel(statistic="mean")
-        np.testing.assert_allclose(np.diagonal(value, axis1=1, axis2=2), 1, atol=1e-3)
+    found.to_netcdf(world / "table.nc")
     with pytest.raises(ValueError, match=r"^tokens of both models .* lower points"):
         anisoscope.compare_models(memory, memory, ["too short a text"], **options)
     run_examples(anisoscope.compare_models, model=model, tokenizer=tokenizer, texts=read)
@@ -207,18 +203,15 @@ def test_two_models_by_name_and_texts(world, training):
     ("change", "words"),
     [
         ({"texts": ["CAPITALS, " * 200]}, "are unknown to the tokenizer"),
-        ({"texts": []}, "empty|no text"),
         ({"texts": [""]}, "empty"),
         ({"window": 300}, "this model has 64 positions; lower window"),
         ({"labels": ("a",)}, "labels is .*; pass two"),
         ({"revisions": "ab"}, "revisions is 'ab'; pass two"),
-        ({"vocab_size": 10}, "the model has 10 embeddings"),
     ],
 )
 def test_two_models_are_checked_as_one_is(change, words):
     change = {"texts": [tiny_models.text()], "window": 16, "points": 64, "batches": 1} | change
-    sizes = {"vocab_size": change.pop("vocab_size")} if "vocab_size" in change else {}
-    memory = (tiny_models.model("gpt2", **sizes), tiny_models.tokenizer())
+    memory = tiny_models.model("gpt2"), tiny_models.tokenizer()
     with pytest.raises(ValueError, match=words):
         anisoscope.compare_models(memory, memory, change.pop("texts"), **change)
 

@@ -46,29 +46,19 @@ PLAIN = {
 SMALL = tuple(f"--config.{name}={value}" for name, value in PLAIN.items())
 
 
-@pytest.fixture(scope="module")
-def learned(tmp_path_factory, one_thread):
-    folder = tmp_path_factory.mktemp("learned")
-    tiny_models.train(folder, STEPS)
-    return folder
+def flags(training, *revisions, **options):
+    return *tiny_models.flags(training, *revisions, **options), *SMALL
 
 
-def flags(learned, *revisions, name=None):
-    named = (f"--config.pretrained.revisions={revisions}",) if revisions else ()
-    model = f"--config=experiments/pretrained.py:{name or learned}"
-    return (model, f"--config.data.path={learned / 'text.txt'}", *named, *SMALL)
-
-
-def start(learned, workdir, *revisions, stages="tangents", name=None, more=()):
-    return here(
-        *flags(learned, *revisions, name=name), *more, f"--workdir={workdir}", f"--stages={stages}"
-    )
+def start(training, workdir, *revisions, stages="tangents", more=(), **options):
+    given = *flags(training, *revisions, **options), *more
+    return here(*given, f"--workdir={workdir}", f"--stages={stages}")
 
 
 @pytest.fixture(scope="module")
-def swept(learned, tmp_path_factory):
+def swept(training, tmp_path_factory):
     workdir = tmp_path_factory.mktemp("runs") / "swept"
-    given = *flags(learned, *NAMES), f"--workdir={workdir}"
+    given = *flags(training, *NAMES), f"--workdir={workdir}"
     return workdir, tiny_models.run(*given, "--stages=measure,tangents,figures")
 
 
@@ -112,13 +102,13 @@ def test_the_loss_is_that_of_the_run(swept):
     assert float(loss) == pytest.approx(bits * np.log(2), rel=0.2)
 
 
-def test_what_is_gone_or_has_changed_is_made_again(swept, learned, tmp_path, monkeypatch):
+def test_what_is_gone_or_has_changed_is_made_again(swept, training, tmp_path, monkeypatch):
     """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
     run, own = shutil.copytree(swept[0], tmp_path / "swept"), pretrained_weights.digest_weights
     before = {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")}
     for name in ("early.nc", "8.nc"):
         (run / "tangents" / name).unlink()
-    assert "tangents: 4 checkpoints measured (2 now)" in start(learned, run, *NAMES).stdout
+    assert "tangents: 4 checkpoints measured (2 now)" in start(training, run, *NAMES).stdout
     assert {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")} == before
 
     def other(place):
@@ -126,27 +116,11 @@ def test_what_is_gone_or_has_changed_is_made_again(swept, learned, tmp_path, mon
 
     monkeypatch.setattr(pretrained_weights, "digest_weights", other)
     for now in (2, 0):
-        said = start(learned, run, *NAMES).stdout
+        said = start(training, run, *NAMES).stdout
         assert f"tangents: 4 checkpoints measured ({now} now)" in said
     for name in ("early", "8", "20"):
         table = joined_files.read_table(run / "tangents" / f"{name}.nc")
         assert json.loads(table.attrs["checkpoints"])["8"].endswith("x")
-
-
-def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
-    name, run = learned / "step20", tmp_path / "run"
-    process = start(learned, run, name=name, stages="measure,tangents")
-    assert "no early subspaces: they need 2 revisions" in process.stdout, process.stderr
-    table = joined_files.read_table(run / "tangents.nc")
-    known = table.sel(rows="raw", statistic="mean")
-    assert np.isfinite(known.excess.sel(fit="here")).all()
-    assert np.isfinite(known.control_energy.sel(fit="here")).all()
-    assert known.excess.sel(fit=[fit for fit in table.fit.values if fit != "here"]).isnull().all()
-    assert table.attrs["primary_fit"] == "here"
-    frame = pd.read_csv(run / "tangents_primary.csv")
-    assert set(frame.fit) == {"here"}
-    assert np.isfinite(frame.p_holm).all()
-    assert not (run / "tangents" / "early.nc").exists()
 
 
 @pytest.mark.parametrize(
@@ -158,7 +132,7 @@ def test_a_model_alone_has_proxies_of_its_own_other_windows(learned, tmp_path):
         ("XLNetLMHeadModel", "models of type 'xlnet' have no entry in sources/hf/adapters.py"),
     ],
 )
-def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, name, words):
+def test_what_has_no_gradients_is_refused_before_it_is_read(training, tmp_path, name, words):
     """Of a folder with settings and a tokenizer, whose weights hold nothing."""
     kind = getattr(transformers, name)
     kind.config_class(architectures=[name], vocab_size=tiny_models.VOCABULARY).save_pretrained(
@@ -168,35 +142,41 @@ def test_what_has_no_gradients_is_refused_before_it_is_read(learned, tmp_path, n
     spelled.mask_token = None
     spelled.save_pretrained(tmp_path / "model")
     (tmp_path / "model" / "model.safetensors").touch()
-    refuse(tmp_path / "run", words, *flags(learned, name=tmp_path / "model"))
+    refuse(tmp_path / "run", words, *flags(training, name=tmp_path / "model"))
 
 
-def made(folder, kind, name, **changes):
-    """A folder of a tiny model with random weights, which knows nothing of the text."""
+def save_random(folder, kind, name, **changes):
+    """Save a tiny model with random weights."""
     settings = tiny_models.MODELS[kind][1] | changes
     torch.manual_seed(0)
     model = getattr(transformers, name)
     return tiny_models.save(model(model.config_class(**settings)), folder)
 
 
-def test_an_encoder_is_read_with_masked_tokens(learned, tmp_path):
-    """Untrained, the loss is about that of guessing, and gradients are of the few positions that
-    are asked for.
-    """
-    folder = made(tmp_path / "bert", "bert", "BertForMaskedLM")
+def test_an_encoder_alone_has_proxies_of_its_own_masked_windows(training, tmp_path):
+    """Untrained, its loss is about that of guessing."""
+    folder = save_random(tmp_path / "bert", "bert", "BertForMaskedLM")
     more = ("--config.pretrained.max_bits_per_byte=99", "--config.tangents.windows=48")
-    process = start(learned, tmp_path / "run", name=folder, stages="measure,tangents", more=more)
-    assert process.returncode == 0, process.stderr
-    table = joined_files.read_table(tmp_path / "run" / "tangents.nc").sel(statistic="mean", step=1)
+    run = tmp_path / "run"
+    process = start(training, run, name=folder, stages="measure,tangents", more=more)
+    assert "no early subspaces: they need 2 revisions" in process.stdout, process.stderr
+    assert not (run / "tangents" / "early.nc").exists()
+    table = joined_files.read_table(run / "tangents.nc").sel(statistic="mean", step=1)
     assert "predicts masked tokens, 15%" in table.attrs["input"]
-    assert np.isfinite(table.excess.sel(fit="here")).all()
+    known = table.sel(rows="raw")
+    assert np.isfinite(known.excess.sel(fit="here")).all()
+    assert np.isfinite(known.control_energy.sel(fit="here")).all()
+    assert known.excess.sel(fit=[fit for fit in table.fit.values if fit != "here"]).isnull().all()
     assert float(table.loss_in_bin.mean()) == pytest.approx(np.log(tiny_models.VOCABULARY), rel=0.5)
     assert table.attrs["width"] == 32  # its norms come after
     assert table.ones_share.min() > 1e-4
+    frame = pd.read_csv(run / "tangents_primary.csv")
+    assert {*frame.fit, table.attrs["primary_fit"]} == {"here"}
+    assert np.isfinite(frame.p_holm).all()
 
 
-def reader_of(folder, learned, root):
-    changes = {"data.path": str(learned / "text.txt"), "tangents.windows": "48"}
+def reader_of(folder, training, root):
+    changes = {"data.path": str(training / "text.txt"), "tangents.windows": "48"}
     config = override(experiment.get_config(str(folder)), PLAIN | changes)
     source = revision_sweep.open_revisions(config, root, "a model")
     return tangents.prepare(source)
@@ -207,9 +187,9 @@ def reader_of(folder, learned, root):
     [("gpt2", "GPT2LMHeadModel", 31), ("albert", "AlbertForMaskedLM", 32)],
 )
 def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
-    learned, tmp_path, kind, name, width
+    training, tmp_path, kind, name, width
 ):
-    reader = reader_of(made(tmp_path / kind, kind, name), learned, tmp_path / "run")
+    reader = reader_of(save_random(tmp_path / kind, kind, name), training, tmp_path / "run")
     known = reader.facts
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
@@ -217,11 +197,11 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
     assert (known["matrices_missing"] == missing) == (kind == "albert")
 
 
-def test_a_model_that_sees_its_answer_is_refused(learned, tmp_path):
+def test_a_model_that_sees_its_answer_is_refused(training, tmp_path):
     """The loss of the next token would say nothing of its gradients."""
-    folder = made(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
+    folder = save_random(tmp_path / "llama", "llama", "LlamaForCausalLM", is_causal=False)
     with pytest.raises(UserError, match="sees the token that it is to predict"):
-        _ = reader_of(folder, learned, tmp_path / "run").facts
+        _ = reader_of(folder, training, tmp_path / "run").facts
 
 
 def framed_windows(task):

@@ -68,15 +68,12 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
     assert anisoscope.measure(tmp_path / "acts.nc", **QUICK).sizes["layer"] == 2
 
 
-def test_a_pass_that_raises_leaves_nothing_and_checkpointing_counts_once():
+def test_checkpointing_counts_once_and_a_pass_without_the_hook_point_not_at_all():
     model = tiny_models.model("gpt2").train()
     model.activation_checkpointing_enable()
     with anisoscope.record(model, BLOCKS, points=2000) as recorder:
         for found in passes(model, 2):
             found.loss.backward()  # which computes the blocks again
-        assert recorder.rows == 2 * 37
-        with pytest.raises(IndexError):
-            model(input_ids=torch.full((2, 5), 10_000))
         assert recorder.rows == 2 * 37
     with pytest.raises(ValueError, match=r"has no module 'transformer\.h\.9'"):
         anisoscope.record(model, ["transformer.h.9"])

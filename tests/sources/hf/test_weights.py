@@ -1,9 +1,8 @@
-"""Real weights, which three packages carry: an encoder of English, a decoder in four bits, an
-encoder of reactions.
-"""
+"""Real weights: three that packages carry, and OPT-125m, which needs a hub and enwik8."""
 
 import importlib.util
 import json
+import os
 import pathlib
 import re
 
@@ -167,3 +166,26 @@ def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
     assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
     with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
         make_windows(english(), tokenizer, 128, False, MEASURE)
+
+
+# Anisotropy of OPT-125m, hidden states 1 to 11, read off the authors' plot to 0.005.
+PROFILE = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)
+
+
+def test_opt_125m_has_the_published_profile(tmp_path):
+    if not pretrained_weights.hub_answers():
+        pytest.skip("no hub answers: facebook/opt-125m cannot be had here")
+    text = os.environ.get("ANISOSCOPE_ENWIK8")
+    tiny_models.run(
+        *(
+            "--config=experiments/shape_of_learning.py:paper",
+            "--config.models=facebook/opt-125m",
+            "--stages=measure",
+        ),
+        *([f"--config.data.path={text}"] if text else []),
+        *("--config.measure.families=('spectrum',)", f"--workdir={tmp_path / 'run'}"),
+    )
+    results = joined_files.read_table(tmp_path / "run" / "opt-125m" / "results.nc").sel(
+        positions="all", step=1
+    )
+    np.testing.assert_allclose(results.anisotropy.sel(statistic="mean")[1:12], PROFILE, atol=0.01)

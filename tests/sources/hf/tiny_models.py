@@ -16,8 +16,7 @@ from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import Windows, make_windows
 from tests.program import here
 
-SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.folds=2")
-SMALL += ("--config.measure.batches=2",)
+SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2")
 FAMILIES = ("spectrum", "leading", "comparison", "attention", "projection")
 LETTERS = string.ascii_lowercase + " .\n"
 SPECIAL = ("<unk>", "<s>", "</s>", "<mask>")
@@ -51,10 +50,10 @@ def loaded(kind, **changes):
     return as_loaded(model(kind, **changes), find_adapter(kind))
 
 
-def load(path):
-    """The model of a folder or of a GGUF file."""
-    place = pretrained_weights.find_weights(str(path), None)
-    return load_model.load_model(place, WeightsConfig(name="here"))
+def load(name, revision=None):
+    """Load the model of a hub, a folder or a GGUF file."""
+    location = pretrained_weights.find_weights(str(name), revision)
+    return load_model.load_model(location, WeightsConfig(name=str(name)))
 
 
 def as_loaded(made, adapter, computed_in="float32"):
@@ -99,13 +98,6 @@ def run(*flags):
     return process
 
 
-def one_line(process, words):
-    """The program says what is wrong in one line."""
-    assert process.returncode == 2
-    assert words in process.stderr
-    assert len(process.stderr.strip().splitlines()) == 1
-
-
 def flags(training, *revisions, name=None, families=None):
     """What measures checkpoints of a training, or another model, on its text."""
     given = f"--config=experiments/pretrained.py:{name or training}"
@@ -142,7 +134,7 @@ def text(letters=40_000):
     return "".join(found)
 
 
-def train(folder, kept=(0, 20, 60)):
+def train(folder, kept=(0, 4, 8, 20, 60)):
     """Checkpoints of a Llama that learns the text, each a folder."""
     made, spelled = model("llama"), tokenizer()
     (folder / "text.txt").write_text(text())
