@@ -99,7 +99,10 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     """Check that both models read the same text, and pair them."""
     same = [
         {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
-        | {"corpus_sha256": side.corpus.sha256, "text_sha256": hashlib.sha256(side.text).hexdigest()}
+        | {
+            "corpus_sha256": side.corpus.sha256,
+            "text_sha256": hashlib.sha256(side.text).hexdigest(),
+        }
         for side in sides
     ]
     advice = "name two runs of one text and the same measure.* settings"
