@@ -97,14 +97,11 @@ def open_side(name: str) -> Side:
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
     """Check that both models read the same text, and pair them."""
-    same = [
-        {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
-        | {
-            "corpus_sha256": side.corpus.sha256,
-            "text_sha256": hashlib.sha256(side.text).hexdigest(),
-        }
-        for side in sides
-    ]
+    same = []
+    for side in sides:
+        measure = {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
+        sha256 = hashlib.sha256(side.text).hexdigest()
+        same.append(measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": sha256})
     advice = "name two runs of one text and the same measure.* settings"
     two_models.check_same(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))

@@ -45,8 +45,8 @@ def world(tmp_path_factory):
     (root / "pictures" / "deep").mkdir()
     for number in range(16):
         coarse = Image.fromarray(rng.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-        folder = root / "pictures" / ("deep" if number % 4 == 0 else "")
-        coarse.resize((40, 50)).save(folder / f"{number}.{('png', 'jpg')[number % 2]}")
+        name = f"{number}.{('png', 'jpg')[number % 2]}"
+        coarse.resize((40, 50)).save(root / "pictures" / "deep" / name)
     for number in range(4):
         wav(root / "sounds" / f"{number}.wav", tone=300.0 * (1 + number), seed=number)
     for name in ("ViT", "DeiT", "DINOv2, registers", "wav2vec 2.0"):
