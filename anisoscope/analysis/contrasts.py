@@ -1,23 +1,20 @@
 """Contrasts between the conditions of an experiment, paired by seed.
 
-A condition is a set of runs that differ only in seeds. The model is y = condition + seed + noise.
-An effect of a seed on all conditions cancels in a contrast; noise is its effect on a single
-condition. Intervals are not corrected for the number of contrasts.
+A condition is a set of runs that differ only in seeds. The model is y = condition + seed + noise:
+an effect of a seed on all conditions cancels in a contrast. Intervals are not corrected for the
+number of contrasts.
 
 *Pooling*: with few seeds, noise is pooled over all conditions, as if its variance were equal.
 Conditions that share at least TELLING seeds of each kind have the interval of a paired t-test.
 
 *Paired seeds*: each run of a condition has its own weight seed and its own data seed, or either
-seed is the same in all runs. Least squares over all runs, with (conditions - 1)(seeds - 1) degrees
-of freedom if none is missing.
+seed is the same in all runs. Least squares over all runs.
 
-*Crossed seeds*: W weight seeds × S data seeds. Noise is a_condition,w + b_condition,s + e. The
-variance of a contrast of two means over the grid is 2 (MS_w + MS_s - MS_e) / (W S), and at least 2
-MS_e / (W S), from the mean squares of condition × weights, × data and × both. In the interval each
-mean square is multiplied by the square of its own Student quantile. Banerjee 1960 does this for
-sums of variances; its use for a difference is this project's. (With Satterthwaite's degrees of
-freedom, 4 × 2 seeds of two conditions cover 0.91.) Simulated coverage of the 95 % interval, over
-mixtures of the three variances: 0.94 to 0.99 with nine conditions, 0.95 to more than 0.99 with two.
+*Crossed seeds*: W weight seeds × S data seeds. The variance of a contrast of two means over the
+grid is 2 (MS_w + MS_s - MS_e) / (W S), and at least 2 MS_e / (W S), from the mean squares of
+condition × weights, × data and × both. In the interval each mean square is multiplied by the square
+of its own Student quantile, as Banerjee 1960 does for sums of variances; its use for a difference
+is this project's. docs/reference/several_runs.md has the simulated coverage.
 
 *Otherwise*, if seeds are shared without a full grid, a contrast has no interval.
 """

@@ -1,11 +1,9 @@
 """Pearson and Spearman correlations of quantities over layers, heads, checkpoints and runs.
 
 Every p-value and interval assumes n independent points. They are not independent: layers share a
-residual stream, the heads of a block read the same input, a checkpoint continues the one before,
-and models share a text. So n overstates the evidence, most of all in pools over steps; p-values
-and intervals are a scale for reading r, not a test. A pool over runs also mixes differences
-between runs with variation within each. p-values are also given after Holm's correction for all
-correlations over the same points.
+residual stream, heads an input, a checkpoint continues the one before, and models share a text. So
+they are a scale for reading r, not a test. A pool over runs also mixes differences between runs
+with variation within each. Holm's correction is over all correlations over the same points.
 """
 
 import pathlib

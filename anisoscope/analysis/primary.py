@@ -1,15 +1,12 @@
 """Prespecified contrasts: tests of a change, or of equivalence within a prespecified margin.
 
 An experiment names them in `primary`, {name: {field: value}}, before any result is known; all
-other contrasts are exploratory. They are kept in the experiment's config.json, and a started run
-rejects other ones.
+other contrasts are exploratory. A started run rejects other ones.
 
 The test of no change is Student's, two-sided. With a margin, two one-sided tests of a change as
-large as the margin (Schuirmann 1987) are added, whose p is the larger of the two. Both use the
-contrast's own error and degrees of freedom. Holm's correction covers all tests of all primary
-contrasts, with or without a value. Of a contrast's two hypotheses, change = 0 and |change| >=
-margin, at most one is true, so that no p is multiplied by more than the number of contrasts
-(Shaffer 1986). The intervals are not corrected.
+large as the margin (Schuirmann 1987) are added, whose p is the larger of the two. Of a contrast's
+two hypotheses at most one is true, so that Holm's correction multiplies no p by more than the
+number of contrasts (Shaffer 1986). docs/explanation/statistics.md has more.
 """
 
 from typing import Any

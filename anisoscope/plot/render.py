@@ -135,26 +135,17 @@ def _add_key(
     grid: np.ndarray,
     colors: ScalarMappable | None,
 ) -> None:
-    """Add a color bar for hues in order, a legend for others."""
-    handles, labels = style.legend_entries(grid.flat)
-    corner = grid[0, -1]
+    """Add a color bar for hues in order, and a legend of all lines with a name."""
     if colors and spec.hue == "step":
-        panel_axes.step_bar(corner.figure, colors, grid)
+        panel_axes.step_bar(grid[0, 0].figure, colors, grid)
     elif colors:
-        named = {"layer": layers_label(runs, panel_axes.LAYER)}
-        panel_axes.patch_bar(corner.figure, colors, grid, named.get(spec.hue, spec.hue))
-        extra = [line.label for line in spec.lines]
-        kept = {name: handle for handle, name in zip(handles, labels, strict=True) if name in extra}
-        if kept:
-            corner.legend(kept.values(), kept.keys(), loc="upper right")
-    elif spec.columns == KIND:
-        for ax in grid[0]:
-            if not style.label_ends(ax):
-                ax.legend()
-    else:
-        named = {*style.legend_entries([corner])[1]} == {*labels}
-        if spec.hue != RUN or not named or not style.label_ends(corner):
-            style.legend(grid)
+        words = layers_label(runs, panel_axes.LAYER) if spec.hue == "layer" else spec.hue
+        panel_axes.patch_bar(grid[0, 0].figure, colors, grid, words)
+    handles, labels = style.legend_entries(grid.flat)
+    if colors and handles:
+        grid[0, -1].legend(handles, labels, loc="upper right")
+    elif handles:
+        style.legend(grid)
 
 
 def _add_words(
@@ -175,7 +166,7 @@ def _add_words(
         GAIN_WORDS * (spec.x == specs.GAIN),
     ]
     bands = " ".join(word for word in words if word)
-    tables.caption(figure, runs, spec.shown, bands, spec.further)
+    tables.caption(figure, runs, spec.shown, bands)
 
 
 def variable(spec: Spec, quantity: str) -> str:

@@ -1,7 +1,6 @@
 """Figures of runs that no spec says: logs, gradients in subspaces, similarity of layers."""
 
 import dataclasses
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -101,10 +100,6 @@ def watch_table(run: Run) -> xr.Dataset | None:
 
 MOST_PANELS = 5  # panels beside each other
 SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
-SUBSPACES = {
-    "early": "the early activation subspace",
-    "here": "the activation subspace fitted at the checkpoint",
-}
 
 
 def tangent_energy(runs: dict[str, Run]) -> Figure | None:
@@ -113,15 +108,18 @@ def tangent_energy(runs: dict[str, Run]) -> Figure | None:
     Curves are over training steps with a panel for each layer; for models with a single checkpoint
     they are over layers.
     """
-    tables, fits = {}, []
+    tables, facts = {}, {}
     for label, run in runs.items():
         if run.tangents is not None:
             table = run.tangents.sel(kind=SUBSPACE, rows=ROWS).isel(rank=-1)
-            fits.append("early" if table["energy"].sel(fit="early").notnull().any() else "here")
-            tables[label] = table.sel(fit=fits[-1])
+            early = table["energy"].sel(fit="early").notnull().any()
+            tables[label] = table.sel(fit="early" if early else "here")
+            fitted = f"at steps {table.early_steps[1:-1]}" if early else "at the checkpoint itself"
+            fact = f"rank {int(table['rank'])} of {table.width}, fitted {fitted}"
+            facts[f"{fact}; positions: {table.positions}; windows: {table.windows}"] = None
     if not tables:
         return None
-    attrs, spec = [table.attrs for table in tables.values()], TANGENT_ENERGY
+    spec, note = TANGENT_ENERGY, f"Subspaces: {SUBSPACE}, {' or '.join(facts)}."
     if all(table.sizes["step"] == 1 for table in tables.values()):
         spec = dataclasses.replace(spec, x="layer", columns="")
     else:  # some layers, the first and the last among them
@@ -131,28 +129,8 @@ def tangent_energy(runs: dict[str, Run]) -> Figure | None:
             label: table.sel(layer=table.layer.isin(layers[places]))
             for label, table in tables.items()
         }
-    subspaces = _join(SUBSPACES[fit] for fit in fits)
-    ranks = _join(
-        f"rank {int(table['rank'])} of {table.attrs['width']}" for table in tables.values()
-    )
-    positions, windows = (
-        _join(str(own[name]) for own in attrs) for name in ("positions", "windows")
-    )
-    early = _join(steps for own in attrs if (steps := own["early_steps"][1:-1]))
-    steps = f"Early: steps {early}." if early else "There are no early subspaces."
-    spec = dataclasses.replace(
-        spec,
-        title=spec.title.format(subspaces),
-        shown=spec.shown.format(subspaces),
-        note=f"Subspaces: {SUBSPACE}, {ranks}. {spec.note}",
-        further=(f"Positions: {positions}; windows: {windows}. {steps}",),
-    )
+    spec = dataclasses.replace(spec, note=f"{note} {spec.note}")
     return render(spec, {label: Run(table, []) for label, table in tables.items()})
-
-
-def _join(words: Iterable[str]) -> str:
-    """Join the different sentences of runs, each once."""
-    return " or ".join(dict.fromkeys(words))
 
 
 MEASURES = {"cka_unbiased": "linear CKA without bias", "neighbor_overlap": "neighborhood overlap"}

@@ -2,7 +2,7 @@
 
 import collections
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -224,14 +224,12 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
     return averaged
 
 
-def caption(
-    figure: Figure, runs: dict[str, Run], shown: str, bands: str = "", further: Sequence[str] = ()
-) -> None:
+def caption(figure: Figure, runs: dict[str, Run], shown: str, bands: str = "") -> None:
     """Write on the figure its bands and the shared facts; the full caption is its label."""
     shared, own = provenance(runs)
     differences = ".  ".join(own) if len(runs) <= FEW else IN_CAPTION
     style.add_footer(figure, [line for line in (bands, shared, differences) if line])
-    figure.set_label("\n".join([f"{shown} {bands}".strip(), *further, "", shared, *own]))
+    figure.set_label("\n".join([f"{shown} {bands}".strip(), "", shared, *own]))
 
 
 def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:

@@ -29,7 +29,7 @@ CAUTION = (
     "Correlations with intervals and corrected p stand in correlations.csv. They take the points for independent "
     "draws, which those of one network are not."
 )
-COLUMNS, MOST_ROWS, BLOCKS = 5, 6, 4  # of projections: checkpoints, rows, blocks of a run
+COLUMNS, BLOCKS = 5, 4  # of projections: checkpoints; blocks of a single run
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
 PAIR = ("drift", "mean_cosine")
@@ -82,7 +82,7 @@ def _draw_rows(rows: list[tuple[str, str, dict[str, Run]]]) -> Figure | None:
     )
     tables = [run.results for run in every.values()]
     bands = describe_bands(tables, *PAIR, what="bands and bars")
-    caption(figure, every, shown, bands, [CAUTION])
+    caption(figure, every, f"{shown} {CAUTION}", bands)
     return figure
 
 
@@ -127,24 +127,17 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
     runs = runs_with(runs, *(f"{kind}_projection" for kind in LOOKS))
     if not runs:
         return None
-    places = [(label, block) for label in runs for block in _blocks(runs[label], len(runs))]
-    rows = places[:MOST_ROWS]
-    tables_of = {}
-    for label, block in rows:
-        table = runs[label].results.sel(block=block)
+    rows = [(label, block) for label in runs for block in _blocks(runs[label], len(runs))]
+    tables = [runs[label].results.sel(block=block) for label, block in rows]
+    figure = style.new_figure(style.PAGE, 0.9 + 1.4 * len(rows))
+    shared = {"sharex": "row", "sharey": "row", "squeeze": False}
+    axes = figure.subplots(len(rows), COLUMNS, **shared)
+    for row, (label, block), table in zip(axes, rows, tables, strict=True):
         known = np.isfinite(table.projection_kept.values)
         steps = _spread_steps(table.step.values[known | ~known.any()])
-        tables_of[label, block] = table.sel(step=steps)
-    across = max(table.sizes["step"] for table in tables_of.values())
-    width = max(style.SINGLE, style.PAGE * (1 + across) / (1 + COLUMNS))
-    figure = style.new_figure(width, 0.9 + 1.4 * len(rows))
-    shared = {"sharex": "row", "sharey": "row", "squeeze": False}
-    axes = figure.subplots(len(rows), across, **shared)
-    for row, ((label, block), table) in zip(axes, tables_of.items(), strict=True):
-        for ax in row[table.sizes["step"] :]:
+        for ax in row[len(steps) :]:
             ax.set_axis_off()
-        row = row[: table.sizes["step"]]
-        for ax, step in zip(row, table.step.values, strict=True):
+        for ax, step in zip(row, steps, strict=False):
             _scatter(ax, table.sel(step=step))
             ax.set(title=f"step {step:,}", aspect="equal")
             ax.locator_params(nbins=3)
@@ -152,17 +145,15 @@ def query_key_projection(runs: dict[str, Run]) -> Figure | None:
             f"axis {axis} ({_percent(share)})"
             for axis, share in enumerate(table.projection_share.values, 1)
         )
-        head = int(table.query_projection.attrs["head"])
-        name = f"block {block}, head {head}"
+        name = f"block {block}, head {table.query_projection.attrs['head']}"
         name = style.wrap(name if len(runs) == 1 else f"{label}, {name}", 1.4, style.SMALL)
         row[0].set_xlabel(below, fontsize=style.SMALL)
         row[0].set_ylabel(f"{name}\n{left}", fontsize=style.SMALL)
-    style.legend(axes)
-    axes[0, -1].get_legend().set_title("large: their mean")
-    for handle in axes[0, -1].get_legend().legend_handles:
+    handles, labels = style.legend_entries(axes[0])
+    legend = figure.legend(handles, labels, loc="outside right upper", title="large: their mean")
+    for handle in legend.legend_handles:
         handle.set(sizes=[12], alpha=1)
-    omitted = f", {len(rows)} of {len(places)} runs" * (len(rows) < len(places))
-    style.title(figure, f"Queries and keys on the axes of their common SVD{omitted}")
+    style.title(figure, "Queries and keys on the axes of their common SVD")
     shares = (
         "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of "
         "both at that step."

@@ -38,7 +38,7 @@ class Spec:
     """What a figure shows."""
 
     title: str
-    shown: str  # the first sentence of the caption
+    shown: str  # of the caption
     quantities: tuple[str, ...]
     x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
     hue: str = RUN
@@ -53,7 +53,6 @@ class Spec:
     names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
     label: str = ""  # of the vertical axis
     note: str = ""  # further words on the figure
-    further: tuple[str, ...] = ()  # sentences of the caption
 
 
 # Looks of lines beside, which are thin and have no band.
@@ -190,14 +189,14 @@ SPECS: dict[str, Spec] = {
     ),
     "excess_over_nulls": Spec(
         "Excess over null models",
-        "Each value minus that of a null model; every panel has a scale of its own.",
+        "Each value minus that of a null model; every panel has a scale of its own. A Gaussian cloud of "
+        "the same spectrum differs in its dimension alone.",
         ("anisotropy", "effective_rank", "twonn", "mean_cosine"),
         rows=QUANTITY,
         columns=NULL,
         scale="panel",
         zero=True,
         label="excess over the null model",
-        further=("A Gaussian cloud of the same spectrum differs in its dimension alone.",),
     ),
     "distance_by_frequency": Spec(
         "Log frequency against distance to the centroid",
@@ -291,9 +290,9 @@ PROFILE_BY_KIND = Spec(
 )
 BLUE, ORANGE = ({"color": color, "marker": ""} for color in OKABE_ITO[:2])
 TANGENT_ENERGY = Spec(
-    "Gradient energy and variance in {}",
-    "Share of |G|² (e) and of the activations' variance (v) in {}. Subspaces, energies and controls "
-    "are reconstructions after Bernas et al. 2026.",
+    "Gradient energy and variance in activation subspaces",
+    "Share of |G|² (e) and of the activations' variance (v) in subspaces fitted to activations. "
+    "Subspaces, energies and controls are reconstructions after Bernas et al. 2026.",
     ("energy",),
     x="step",
     hue=LINE,

@@ -9,12 +9,11 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.run_tables import ENDS
 from anisoscope.sources.untrained_tables import keys_of_rows
-from anisoscope.subspaces.curved_program import SLOPES, TARGETS
+from anisoscope.subspaces.curved_program import TARGETS
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm /\ninput norm"
@@ -31,8 +30,11 @@ BIASED = {  # against the norm of the bias
 LOGARITHMIC = ("score_std", "score_std_within", "attention_max")
 
 SIDES = {"tangent": style.OKABE_ITO[0], "normal": style.OKABE_ITO[1]}
-SHARES = {TARGETS[0]: "error by direction", TARGETS[1]: "constant error"}
-WEIGHTED = {"none": "as drawn", "types": "each type once"}
+LINES = {
+    "target": {TARGETS[0]: "error by direction", TARGETS[1]: "constant error"},
+    "weighting": {"none": "as drawn", "types": "each type once"},
+}
+COLORS = ("0.3", style.OKABE_ITO[1])
 RECONSTRUCTED = (
     "Lines: predicted; that norms follow t and t² is a reconstruction after Bernas et al. 2026."
 )
@@ -40,9 +42,9 @@ SHOWN = (
     "Gradient of a linear probe on points of known manifolds about a base point. Marks: measured, mean over seeds. "
     "Lines: predicted, to leading order. Above: norms follow t and t², a reconstruction after Bernas et al. 2026. "
     "Below, left: where the error is constant, the tangent part vanishes by symmetry: all of the gradient is normal "
-    "at every spread; this counter-example is the project's own. Middle: types drawn by frequency, exp(-b |u|²/2), "
+    "at every spread; this counter-example is the project's own. Right: types drawn by frequency, exp(-b |u|²/2), "
     "which cuts the spread by sqrt(1 + b) and hides curvature; to count each type once brings back only what was drawn "
-    "at all. Right: slopes of ln norm on ln t, with their intervals."
+    "at all."
 )
 
 
@@ -168,41 +170,37 @@ def _keys_with_choice(results: xr.Dataset, table: xr.Dataset) -> np.ndarray:
 
 
 def curved_manifolds(results: xr.Dataset) -> Figure:
-    """Draw norms over the spread; below, the counter-example, sampling by frequency, and slopes."""
-    manifolds, columns = results.manifold.values, max(results.sizes["manifold"], 3)
+    """Draw norms over the spread; below, the counter-example and sampling by frequency."""
+    manifolds = results.manifold.values
     figure = style.new_figure(style.PAGE, 5.2)
-    strip, axes = style.grid_below_legend(figure, 2, columns, 1.8)
-    for ax, manifold in zip(axes[0], manifolds, strict=False):
-        _draw_norms(ax, results.sel(manifold=manifold, target=TARGETS[0]))
-    ends = np.array([ax.get_ylim() for ax in axes[0, : len(manifolds)]])
-    for ax in axes[0, : len(manifolds)]:
-        ax.set_ylim(ends.min(), ends.max())
-    for ax in (*axes[0, len(manifolds) :], *axes[1, 3:]):
+    strip, axes = style.grid_below_legend(figure, 2, max(len(manifolds), 2), 1.8)
+    norms, (share, bias, *others) = axes[0, : len(manifolds)], axes[1]
+    for ax in (*axes[0, len(manifolds) :], *others):
         ax.set_axis_off()
+    marks = dict(zip(results.curvature.values, itertools.cycle("osD^"), strict=False))
+    for ax, manifold in zip(norms, manifolds, strict=True):
+        table = results.sel(manifold=manifold, target=TARGETS[0])
+        for (side, color), (curvature, marker) in itertools.product(SIDES.items(), marks.items()):
+            values = table[f"{side}_norm"].sel(curvature=curvature)
+            label = f"{side}, curvature {curvature:g}"
+            _draw(ax, table.spread.values, values, color, marker, label)
+        ax.set(xlabel="spread t", title=manifold)
+    panel_axes.fit_logarithmic(norms)
     axes[0, 0].set_ylabel("norm of the gradient")
     strip.legend(*style.legend_entries(axes[0]), loc="center", ncols=4)
     first = results.isel(manifold=0).sel(curvature=float(results.curvature.max()))
-    share, bias, slopes = axes[1, :3]
-    for (target, label), marker, color in zip(
-        SHARES.items(), "os", style.OKABE_ITO[2:4], strict=True
-    ):
-        values = first["normal_share"].sel(target=target)
-        _draw(share, first.spread.values, values, color, marker, label)
-    for (weighting, label), marker, color in zip(
-        WEIGHTED.items(), "o^", (style.OKABE_ITO[1], "0.3"), strict=True
-    ):
-        values = first["biased_normal_share"].sel(weighting=weighting)
-        _draw(bias, 1 + first.bias.values, values, color, marker, label)
     surface = f"{first.manifold.values} {float(first.curvature):g}"
-    for ax, below, by, room, corner in (
-        (share, "spread t", "by spread", 100, "lower right"),
-        (bias, "1 + b, b the bias", "by frequency", 3, "lower left"),
+    for ax, x, name, by, below in (
+        (share, first.spread.values, "normal_share", "target", "spread t"),
+        (bias, 1 + first.bias.values, "biased_normal_share", "weighting", "1 + b, b the bias"),
     ):
+        for (at, label), marker, color in zip(LINES[by].items(), "so", COLORS, strict=True):
+            _draw(ax, x, first[name].sel({by: at}), color, marker, label)
         panel_axes.logarithmic(ax.xaxis, ax.yaxis)
-        ax.set(xlabel=below, title=f"normal share of the energy\n{by} ({surface})")
-        ax.set_ylim(bottom=ax.get_ylim()[0] / room)  # for the legend
-        ax.legend(loc=corner)
-    _draw_slopes(slopes, results)
+        ax.set(xlabel=below, title=f"normal share of\nthe energy ({surface})")
+        ax.legend()
+    for ax in norms:
+        panel_axes.logarithmic(ax.xaxis)
     made = f"Bars: {results['normal_norm'].attrs['interval']}; {results.attrs['description']}. {RECONSTRUCTED}"
     title = "Tangent and normal gradient of a linear probe on curved manifolds"
     return style.finish(figure, title, [made], SHOWN)
@@ -217,27 +215,3 @@ def _draw(
     ax.plot(x, predicted, linewidth=1.0, color=color)
     look = {"linestyle": "none", "marker": marker, "markersize": 3.5, "color": color}
     style.error_bars(ax, (x, x, x), (mean, low, high), label=label, **look)
-
-
-def _draw_norms(ax: Axes, table: xr.Dataset) -> None:
-    marks = dict(zip(table.curvature.values, itertools.cycle("osD^"), strict=False))
-    for (side, color), (curvature, marker) in itertools.product(SIDES.items(), marks.items()):
-        values = table[f"{side}_norm"].sel(curvature=curvature)
-        _draw(ax, table.spread.values, values, color, marker, f"{side}, curvature {curvature:g}")
-    panel_axes.logarithmic(ax.xaxis, ax.yaxis)
-    ax.set(xlabel="spread t", title=str(table.manifold.values))
-
-
-def _draw_slopes(ax: Axes, results: xr.Dataset) -> None:
-    """Draw a mark for each manifold and curvature, with its interval."""
-    cells = list(itertools.product(results.manifold.values, results.curvature.values))
-    for place, (manifold, curvature) in enumerate(cells):
-        for (side, color), shift in zip(SIDES.items(), (-0.12, 0.12), strict=True):
-            values = results[f"slope_{side}_norm"].sel(manifold=manifold, curvature=curvature)
-            value, *ends = values.sel(statistic=list(ENDS)).values - SLOPES[f"{side}_norm"]
-            style.draw_row(ax, -place - shift, value, ends, color, True, markersize=3.5)
-    ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)
-    names = [f"{manifold} {curvature:g}" for manifold, curvature in cells]
-    style.name_rows(ax, names, [False] * len(cells), style.SMALL)
-    ax.xaxis.set_major_locator(MaxNLocator(4))
-    ax.set(xlabel="slope minus predicted", title="slopes\n(tangent 1, normal 2)")

@@ -92,7 +92,7 @@ def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(
     figure = RUNS["tangent_energy"](subspaces)
     inside(figure, "tangent_energy")
     assert "reconstructions after Bernas et al. 2026" in caption_of(figure)
-    assert "steps 1, 2" in caption_of(figure)
+    assert "fitted at steps 1, 2" in caption_of(figure)
     assert "over batches" not in caption_of(figure)  # controls are random subspaces
     assert RUNS["tangent_energy"]({"none": Run(make_tangents(), [])}) is None
     alone = make_tangents(layers=5).isel(step=[-1])
@@ -102,7 +102,7 @@ def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(
     alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1}
     figure = RUNS["tangent_energy"]({"a model": Run(alone, [], alone)})
     inside(figure, "tangent_energy, one checkpoint")
-    assert "There are no early subspaces." in caption_of(figure)
+    assert "fitted at the checkpoint itself" in caption_of(figure)
     lines = [line for ax in figure.axes for line in ax.lines if len(line.get_xdata()) == 5]
     values = alone.energy.sel(rank=16, kind="semi-NMF", fit="here", rows="raw").isel(step=0)
     curve_is(lines[2], values)
