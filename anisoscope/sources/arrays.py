@@ -173,7 +173,6 @@ def measure_attention(
         "seed": seed,
         "batches": num_chunks,
         "windows": windows // num_chunks * num_chunks,
-        "resampled_windows": num_chunks * cut.index_JM.size // context,
     }
     return make_table(values, settings, attributes, layer_names)
 

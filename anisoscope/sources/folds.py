@@ -163,7 +163,6 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
         "points": sum(chunk.size for chunk in chunks),
         "width": vectors.shape[1],
         "folds_in_words": f"{folds} of {size} points{each}, {by}",
-        "resampled_points": count * folds * size,
         "batches": count,
         "folds": folds,
     }

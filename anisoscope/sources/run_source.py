@@ -33,7 +33,6 @@ from anisoscope.sources.sweep import (
     Target,
     check_tables,
     is_outdated,
-    targets,
 )
 from anisoscope.training import log, replay
 from anisoscope.training.checkpoint import CheckpointReader
@@ -46,11 +45,6 @@ from anisoscope.utils.settings import flat, replace, to_dict
 PREVIOUS = (
     "step of the checkpoint that cka_previous and neighbor_overlap_previous compare with; -1: none"
 )
-HOOK_POINT_DESCRIPTIONS = {
-    "attention_out": "output of attention, before it is added to the residual stream",
-    "mlp_out": "output of the feed-forward layer, before it is added to the residual stream",
-    "values": "values of all heads side by side",
-}
 
 
 def open_checkpoints(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "Checkpoints":
@@ -93,7 +87,10 @@ class Checkpoints(Source):
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
-        return made_by(self.config, self.corpus)
+        names = ["points", "batches", "folds", "seed", "masked"]
+        names += ["projected_head"] * ("projection" in self.measure.families)
+        settings = {f"measure.{name}": getattr(self.measure, name) for name in names}
+        return settings | {"corpus_sha256": self.corpus.sha256, "positions": POSITION_SETS}
 
     @functools.cached_property
     def run_settings(self) -> dict[str, Any]:
@@ -192,7 +189,6 @@ class Checkpoints(Source):
             about |= {
                 "run": f"{self.name}, {name}",
                 "hook_point": name,
-                "hook_point_in_words": HOOK_POINT_DESCRIPTIONS[name],
                 "layer_0": BLOCK,
             }
         return about
@@ -212,15 +208,7 @@ def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError before any work where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     draw_probe(config, corpus)
-    check_tables(targets(config.measure, run), made_by(config, corpus))
-
-
-def made_by(config: Config, corpus: Corpus) -> dict[str, Any]:
-    """List what decides which vectors form a cloud; only tables that share it are joined."""
-    names = ["points", "batches", "folds", "seed", "masked"]
-    names += ["projected_head"] * ("projection" in config.measure.families)
-    settings = {f"measure.{name}": getattr(config.measure, name) for name in names}
-    return settings | {"corpus_sha256": corpus.sha256, "positions": POSITION_SETS}
+    check_tables(open_checkpoints(config, corpus, run, ""))
 
 
 def run_settings(config: Config) -> dict[str, Any]:

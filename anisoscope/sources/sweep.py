@@ -7,7 +7,7 @@ import abc
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -35,6 +35,9 @@ class Target(NamedTuple):
     families: Families
     results: str = "results.nc"
 
+    def path(self, step: int) -> pathlib.Path:
+        return self.folder / f"{step}.nc"
+
     @property
     def is_hook_point(self) -> bool:
         return self.name != STREAM
@@ -44,22 +47,6 @@ class Target(NamedTuple):
         if not self.is_hook_point:
             return settings
         return {name: value for name, value in settings.items() if name != HEAD}
-
-
-def targets(measure: MeasureConfig, root: pathlib.Path) -> list[Target]:
-    """List what to measure, the residual stream first; hook points have cloud families only."""
-    clouds = tuple(name for name in measure.families if FAMILIES[name].input_kind == "cloud")
-    inside = [
-        Target(name, root / "hook_points" / name / "measurements", clouds)
-        for name in measure.hook_points
-    ]
-    return [Target(STREAM, root / "measurements", measure.families), *inside]
-
-
-def check_tables(targets: Sequence[Target], settings: dict[str, Any]) -> None:
-    """Raise UserError where existing tables were made with other settings."""
-    for target in targets:
-        step_files.check_folder(target.folder, target.made_by(settings))
 
 
 def is_outdated(table: xr.Dataset, source: Any) -> bool:
@@ -84,7 +71,14 @@ class Source(abc.ABC):
 
     @property
     def targets(self) -> list[Target]:
-        return targets(self.measure, self.root)
+        """What to measure, the residual stream first; hook points have cloud families only."""
+        families = self.measure.families
+        clouds = tuple(name for name in families if FAMILIES[name].input_kind == "cloud")
+        inside = [
+            Target(name, self.root / "hook_points" / name / "measurements", clouds)
+            for name in self.measure.hook_points
+        ]
+        return [Target(STREAM, self.root / "measurements", families), *inside]
 
     @abc.abstractmethod
     def stored(self) -> set[int]:
@@ -127,9 +121,11 @@ class Source(abc.ABC):
 
     def step_tables(self, target: Target) -> Tables:
         """Read the tables of a target as they were written."""
-        paths = {step: target.folder / f"{step}.nc" for step in sorted(self.steps)}
-        read = step_files.read_step
-        return {step: read(path, target.name) for step, path in paths.items() if path.exists()}
+        return {
+            step: step_files.read_step(target.path(step), target.name)
+            for step in sorted(self.steps)
+            if target.path(step).exists()
+        }
 
     def join(self) -> None:
         """Write results.nc, batches.nc and results.csv of every target."""
@@ -139,6 +135,12 @@ class Source(abc.ABC):
             attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
             scores = self.scores(list(tables)) if target.name == STREAM else scores
             join.write(root, tables, target.families, self.measure.nulls, attributes, scores)
+
+
+def check_tables(source: Source) -> None:
+    """Raise UserError where existing tables were made with other settings."""
+    for target in source.targets:
+        step_files.check_folder(target.folder, target.made_by(source.made_by))
 
 
 def sweep(source: Source, stop: Stop, is_last: Callable[[], bool] | None = None) -> bool:
@@ -160,7 +162,7 @@ def sweep(source: Source, stop: Stop, is_last: Callable[[], bool] | None = None)
             measured[name] |= steps
     processes.on_first(source.join)
     for target in source.targets:
-        count = sum((target.folder / f"{step}.nc").exists() for step in source.steps)
+        count = sum(target.path(step).exists() for step in source.steps)
         new = len(measured[target.name])
         steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
         print(f"{label(source, target)}: {steps}: {target.folder.parent / target.results}")
@@ -211,15 +213,11 @@ def measure_missing(
                 raise UserError(f"{what}; leave out of measure.families")
             if writes:
                 made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
-                path, table = (
-                    target.folder / f"{step}.nc",
-                    table.assign_attrs(made_by | table.attrs),
-                )
-                step_files.write_step(path, tables[target].get(step), table, lacks)
+                table = table.assign_attrs(made_by | table.attrs)
+                old = tables[target].get(step)
+                step_files.write_step(target.path(step), old, table, lacks)
 
-    files = {
-        step: [target.folder / f"{step}.nc" for target in lacks] for step, lacks in missing.items()
-    }
+    files = {step: [target.path(step) for target in lacks] for step, lacks in missing.items()}
     source.begin(tables)
     with contextlib.closing(source):
         names = ("measure", "measuring")
@@ -238,12 +236,11 @@ def label(source: Source, target: Target) -> str:
 def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
     made_by, run = target.made_by(source.made_by), dict(source.run_settings)
-    paths = {step: target.folder / f"{step}.nc" for step in source.steps}
-    read = {
-        step: step_files.read_same_clouds(path, made_by, target.name, run)
-        for step, path in paths.items()
-    }
-    tables = {step: table for step, table in read.items() if table is not None}
+    tables = {}
+    for step in source.steps:
+        table = step_files.read_same_clouds(target.path(step), made_by, target.name, run)
+        if table is not None:
+            tables[step] = table
     outdated = source.outdated(target, tables)
     report(source, target, tables, outdated, stored)
     return {step: x for step, x in tables.items() if step not in {*outdated} & stored}

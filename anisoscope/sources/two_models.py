@@ -99,10 +99,9 @@ def open_pair(first: str, second: str) -> Pair:
 
 def measure_pair(pair: Pair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
-    batches, folds = [], pair.measure.folds
-    bounded = bar(range(pair.measure.batches), " and ".join(pair.labels), "batch")
-    for _, sets in zip(bounded, pair.batches, strict=False):
-        values = [jax.device_get(measure_clouds(*clouds, folds=folds)) for clouds in sets]
+    batches, measure = [], pair.measure
+    for sets in bar(pair.batches, " and ".join(pair.labels), "batch", total=measure.batches):
+        values = [jax.device_get(measure_clouds(*clouds, folds=measure.folds)) for clouds in sets]
         batches.append(jax.tree.map(lambda *values: np.stack(values), *values))
     return summarize_pairs(batches, POSITION_SETS).assign_attrs(pair.about)
 
@@ -277,14 +276,11 @@ def _read_runs(
     readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
 ) -> Iterator[list[Clouds]]:
     for batch, key in enumerate(batch_keys(measure.seed, measure.batches)):
-        first_NWTD, second_MWTE = (np.asarray(read(probe.tokens_GWT[batch])) for read in readers)
-        first_NXD, second_MXE = (
-            x_NWTD.reshape(len(x_NWTD), -1, x_NWTD.shape[-1])
-            for x_NWTD in (first_NWTD, second_MWTE)
-        )
+        both = [np.asarray(read(probe.tokens_GWT[batch])) for read in readers]
+        first_NXD, second_MXE = (x.reshape(len(x), -1, x.shape[-1]) for x in both)
         sets = []
         for picks_P in probe.picks_SGP[:, batch]:
-            permute = functools.partial(null_models.permuted_clouds, first_NWTD, picks_P, key)
+            permute = functools.partial(null_models.permuted_clouds, both[0], picks_P, key)
             null_KNPD = np.stack([permute(number) for number in range(PERMUTATIONS)])
             sets.append(Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], null_KNPD))
         yield sets

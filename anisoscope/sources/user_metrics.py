@@ -3,6 +3,7 @@
 Letters: M points of a fold.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -52,18 +53,13 @@ def add_metrics(
     for name, metric in metrics.items():
         text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
         schema[name] = Quantity(name, text, "a function of the user's", resampling="jackknife")
-    folds = len(chunks[0].folds.index_JM)
-    dims, shape = (
-        ("batch", "layer", "jackknife"),
-        (len(chunks), len(layers), 1 + folds * (folds > 1)),
-    )
+    folds, dims = len(chunks[0].folds.index_JM), ("batch", "layer", "jackknife")
+    shape = len(chunks), len(layers), 1 + folds * (folds > 1)
     values, null = (
         xr.Dataset({name: (dims, np.empty(shape), x.attributes) for name, x in schema.items()})
         for _ in range(2)
     )
-    for (b, chunk), (n, layer) in (
-        (chunk, layer) for chunk in enumerate(chunks) for layer in enumerate(layers)
-    ):
+    for (b, chunk), (n, layer) in itertools.product(enumerate(chunks), enumerate(layers)):
         cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
         draws = _draw_null(cloud_PD, seed) if GAUSSIAN in null_models else []
         for name, metric in metrics.items():

@@ -46,7 +46,7 @@ STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transform
 
 def measure_revisions(source: "Revisions", stop: Stop) -> None:
     """Measure every revision, and join the tables."""
-    check_tables(source.targets, source.made_by)
+    check_tables(source)
     folder.claim(source.root, replace(source.config, FREE), new=True)
     with folder.locked(source.root):
         folder.record_environment(source.root, source.corpus.record())
