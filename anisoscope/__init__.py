@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from anisoscope.results.frame import to_frame
     from anisoscope.sources.arrays import make_measure, measure, measure_attention
     from anisoscope.sources.recording.measure_step import measure_step
-    from anisoscope.sources.recording.record import record, trainer_callback
+    from anisoscope.sources.recording.recorder import record, trainer_callback
     from anisoscope.sources.two_models import compare
 
 __version__ = "0.10.0"
@@ -54,10 +54,10 @@ ROOMS = ("metrics", "models", "plot")
 ELSEWHERE = {  # all others stand in api.py
     "compare": "sources.two_models",
     **dict.fromkeys(("make_measure", "measure", "measure_attention"), "sources.arrays"),
-    "record": "sources.recording.record",
+    "record": "sources.recording.recorder",
     "report": "plot.report",
     "to_frame": "results.frame",
-    "trainer_callback": "sources.recording.record",
+    "trainer_callback": "sources.recording.recorder",
     "verdicts": "analysis.claims.verdicts",
     "measure_step": "sources.recording.measure_step",
 }

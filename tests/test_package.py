@@ -16,7 +16,7 @@ import pytest
 import anisoscope
 from anisoscope import api, metrics
 from anisoscope.sources import arrays, two_models
-from anisoscope.sources.recording import record as recording
+from anisoscope.sources.recording import recorder as recording
 from tests.program import ROOT
 
 ROOMS = [
@@ -60,7 +60,7 @@ def test_imports_go_one_way():
 
 def test_libraries_stay_in_their_rooms():
     """Settings are read without JAX; metrics need JAX alone; torch is for pretrained models."""
-    wrong, typed = [], ("api.py", "record.py")  # which name the types of torch alone
+    wrong, typed = [], ("api.py", "recorder.py")  # which name the types of torch alone
     for room, path in sources():
         for name in imported(path):
             library = name.partition(".")[0]
@@ -147,7 +147,7 @@ NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback"
 
 
 EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_models
-    sources.recording.record sources.recording.measure_step results.frame plot.one_table plot.report
+    sources.recording.recorder sources.recording.measure_step results.frame plot.one_table plot.report
     analysis.claims.verdicts"""
 
 

@@ -10,7 +10,10 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
 from anisoscope.metrics.convert import check_precision, real_numbers
 
@@ -189,3 +192,30 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
         x = real_numbers(x, name)
         check_precision(x, name)
     return x.astype(np.float32)
+
+
+# Hands arrays to the host once per computation, also from a compiled program. Unlike
+# `jax.debug.callback` in `jax.checkpoint`, it does not run again where a backward pass recomputes:
+# by default JAX leaves a primitive with an effect in the forward pass.
+send_p = Primitive("anisoscope_send")
+send_p.multiple_results = True
+
+
+def _send(*leaves: Any, receive: Any, tree: Any) -> list[Any]:
+    jax.debug.callback(receive, *jax.tree.unflatten(tree, leaves), ordered=True)
+    return []
+
+
+def _refuse_vmap(*_: Any, **__: Any) -> Any:
+    raise ValueError(
+        "a recorder inside of jax.vmap does not know whether the mapped axis holds sequences; "
+        "call it outside, with the whole (batch, tokens, width)"
+    )
+
+
+EFFECTS = jax.make_jaxpr(lambda: jax.debug.callback(int, ordered=True))().effects
+send_p.def_impl(_send)
+send_p.def_effectful_abstract_eval(lambda *_, **__: ([], EFFECTS))
+ad.primitive_jvps[send_p] = lambda primals, _, **params: (send_p.bind(*primals, **params), [])
+batching.primitive_batchers[send_p] = _refuse_vmap
+mlir.register_lowering(send_p, mlir.lower_fun(_send, multiple_results=True))

@@ -11,52 +11,33 @@ import os
 import pathlib
 import threading
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 import xarray as xr
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
 import anisoscope
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.sources.array_checks import FEWEST
 from anisoscope.sources.recording.recorded_passes import (
     Pass,
     Reservoir,
     as_booleans,
     check_mask,
+    send_p,
     take_rows,
 )
 from anisoscope.utils import files
+from anisoscope.utils.errors import as_value_error
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
 
 OUTPUT = "output"  # name of the output of a function that returns one array
-# Hands arrays to the host once per computation, also from a compiled program. Unlike
-# `jax.debug.callback` in `jax.checkpoint`, it does not run again where a backward pass recomputes:
-# by default JAX leaves a primitive with an effect in the forward pass.
-send_p = Primitive("anisoscope_send")
-send_p.multiple_results = True
-
-
-def _send(*leaves: Any, receive: Any, tree: Any) -> list[Any]:
-    jax.debug.callback(receive, *jax.tree.unflatten(tree, leaves), ordered=True)
-    return []
-
-
-def _refuse_vmap(*_: Any, **__: Any) -> Any:
-    raise ValueError(
-        "a recorder inside of jax.vmap does not know whether the mapped axis holds sequences; "
-        "call it outside, with the whole (batch, tokens, width)"
-    )
-
-
-EFFECTS = jax.make_jaxpr(lambda: jax.debug.callback(int, ordered=True))().effects
-send_p.def_impl(_send)
-send_p.def_effectful_abstract_eval(lambda *_, **__: ([], EFFECTS))
-ad.primitive_jvps[send_p] = lambda primals, _, **params: (send_p.bind(*primals, **params), [])
-batching.primitive_batchers[send_p] = _refuse_vmap
-mlir.register_lowering(send_p, mlir.lower_fun(_send, multiple_results=True))
 
 
 class Recorder:
@@ -205,4 +186,98 @@ def _check_new(path: pathlib.Path) -> None:
     if not path.parent.is_dir():
         raise ValueError(
             f"to: the folder {path.parent} does not exist; create it to write {path.name}"
+        )
+
+
+def record(
+    model: torch.nn.Module | Callable[..., object],
+    hook_points: Sequence[str]
+    | Mapping[str, torch.nn.Module]
+    | Callable[[object], Mapping[str, ArrayLike]]
+    | None = None,
+    *,
+    to: str | os.PathLike[str] | None = None,
+    points: int = 4096,
+    seed: int = 0,
+) -> Recorder:
+    """Record a uniform sample of hook points in bounded memory.
+
+    Use it as `with record(…) as recorder:`. Each row of the passes inside `with` is kept with the
+    same probability (reservoir sampling), at the same positions of all hook points.
+    Padding by `attention_mask` is never kept, and another cluster begins where `position_ids`
+    restart. A pass that breaks off leaves nothing; one that cannot be recorded causes a warning.
+
+    Args:
+        model: a torch.nn.Module; or a function, as of JAX, that is called as `recorder(…)` with
+            the same outputs, also inside of `jax.jit`.
+        hook_points: of a module, names or {name: module} that return (batch, tokens, width) or
+            (batch, width), alone or first, once in a pass; of a function, its output's {name: array}.
+            All have one shape, and read the same sequences.
+        to: a new file that ends with .nc, written at the end; None: nowhere.
+        points: most rows kept of a hook point.
+        seed: seed of the sample.
+
+    Returns:
+        A Recorder, with `sample()`, `measure()`, `write(to)`, `add(arrays, mask)`, `start_over()`
+        and `rows`.
+
+    Raises:
+        ValueError: the path exists, or the model cannot be recorded; in one line.
+
+    >>> import numpy as np
+    >>> with record(lambda batch: np.tanh(batch)) as recorder:
+    ...     for step in range(20):
+    ...         outputs = recorder(np.random.default_rng(step).standard_normal((8, 16, 4)))
+    >>> recorder.rows, recorder.sample()["vectors"].shape
+    (2560, (1, 2560, 4))
+    """
+    with as_value_error():
+        return Recorder(model, hook_points, to, points, seed)
+
+
+def trainer_callback(
+    hook_points: Sequence[str],
+    folder: str | os.PathLike[str],
+    *,
+    every: int = 100,
+    on: str = "step",
+    points: int = 4096,
+    families: str | Sequence[str] = FIRST_LOOK,
+    nulls: str | Sequence[str] = CLOUD_NULLS,
+    seed: int = 0,
+) -> transformers.TrainerCallback:
+    """Make a callback for the Trainer of transformers that calls `measure_step`.
+
+    A step that cannot be measured causes a warning, and the training continues.
+
+    Args:
+        hook_points: names of modules, as for `record`.
+        folder: as for `measure_step`.
+        every: steps between tables. That of step s holds the passes that make step s + 1, in
+            training mode.
+        on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout.
+        points: vectors of a cloud, at most.
+        families: as for `measure`.
+        nulls: as for `measure`.
+        seed: seed of the sample.
+
+    Returns:
+        A TrainerCallback. Its hooks are removed when the training ends.
+
+    Raises:
+        ValueError: the folder holds other files or later steps, when the training begins.
+        ImportError: torch or transformers is not installed.
+
+    >>> trainer.add_callback(trainer_callback(["transformer.h.0"], "geometry", every=50))
+    """
+    from anisoscope.sources.hf import trainer_callback
+
+    with as_value_error():
+        return trainer_callback.Tables(
+            hook_points,
+            folder,
+            every,
+            on,
+            points,
+            {"families": families, "nulls": nulls, "seed": seed},
         )
