@@ -108,14 +108,18 @@ def compute(clouds: Clouds) -> dict[str, Values]:
         return Layers(prepare_clouds(z_NPD, folds), nearest_N)
 
     measured = Layers(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
-    others_O = jax.lax.map(layers, stack_trees(list(others.values()))) if others else None
-    by_cloud = {MEASURED: _compare(measured, measured, others_O, list(others), folds, over)}
-    if permuted is not None:
-
-        def compare_permutation(number: Array) -> Values:
-            return _compare(layers(permuted(number)), measured, others_O, list(others), folds, over)
-
-        values_K = jax.lax.map(compare_permutation, jnp.arange(PERMUTATIONS))
+    nulls = [] if permuted is None else [permuted(number) for number in jnp.arange(PERMUTATIONS)]
+    null_K = others_O = None
+    if further := [*nulls, *others.values()]:
+        layers_X = jax.lax.map(layers, stack_trees(further))  # the search is compiled once for all
+        null_K = jax.tree.map(lambda x_X: x_X[: len(nulls)], layers_X)
+        others_O = jax.tree.map(lambda x_X: x_X[len(nulls) :], layers_X) if others else None
+    names = list(others)
+    by_cloud = {MEASURED: _compare(measured, measured, others_O, names, folds, over)}
+    if nulls:
+        values_K = jax.lax.map(
+            lambda null: _compare(null, measured, others_O, names, folds, over), null_K
+        )
         by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
     return by_cloud
 
