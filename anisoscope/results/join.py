@@ -15,7 +15,7 @@ from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
-from anisoscope.results.replicates_table import BEFORE, CLOUDS
+from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
@@ -51,14 +51,15 @@ def joined(
     entries = [FAMILIES[family] for family in families]
     known = {null for entry in entries for null in (*entry.nulls, *entry.exact_nulls)}
     nulls = tuple(null for null in nulls if null in known)
-    raw = _align({step: _select_families(table, families) for step, table in raw.items()})
+    raw = {step: _select_families(table, families) for step, table in raw.items()}
     if not any(name in table for table in raw.values() for name in quantities()):
         raise UserError(
             f"no checkpoint or table has {', '.join(families)}; run --stages=train first"
         )
     summaries = [summary(table, raw.get(0), nulls) for table in raw.values()]
+    how = {"join": "exact", "data_vars": "all", "coords": "minimal", "compat": "override"}
     results, batches = (
-        xr.concat(tables, "step", join="exact", data_vars="all", combine_attrs="override")
+        xr.concat(tables, "step", combine_attrs="override", **how)
         for tables in zip(*summaries, strict=True)
     )
     vectors = {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}
@@ -103,29 +104,6 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
 def _select_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
     return table.drop_vars([name for name in own if find_family(name) not in families])
-
-
-def _align(tables: dict[int, xr.Dataset]) -> dict[int, xr.Dataset]:
-    """Give every table all quantities and clouds of any table, filled with NaN."""
-    with_clouds = [table for table in tables.values() if "cloud" in table.dims]
-    found = {cloud for table in with_clouds for cloud in table["cloud"].values}
-    clouds = [cloud for cloud in CLOUDS if cloud in found]
-    tables = {
-        step: table.reindex(cloud=clouds) if "cloud" in table.dims else table
-        for step, table in tables.items()
-    }
-    like = {
-        name: table[name]
-        for table in tables.values()
-        for name in table.data_vars
-        if name in quantities()
-    }
-    return {
-        step: table.assign(
-            {name: xr.full_like(x, np.nan) for name, x in like.items() if name not in table}
-        )
-        for step, table in tables.items()
-    }
 
 
 def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:

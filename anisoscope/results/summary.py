@@ -141,7 +141,7 @@ def _null_model(
 ) -> xr.Variable | None:
     """Return the values of a null model; None if it lacks the quantity."""
     if null == UNTRAINED:
-        known = untrained is not None and UNTRAINED in null_models_for(name)
+        known = untrained is not None and name in untrained and UNTRAINED in null_models_for(name)
         return _cloud(untrained, name, MEASURED) if known else None
     return _cloud(raw, name, null) if null in clouds_of(raw.variables[name]) else None
 
