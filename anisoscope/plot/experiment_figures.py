@@ -16,10 +16,8 @@ from anisoscope.analysis.primary import (
     BOTH,
     DIFFERS,
     NOTHING,
-    OPEN,
     ROLE,
     ROLES,
-    UNTESTED,
     WITHIN,
 )
 from anisoscope.analysis.shapes import SHAPES
@@ -162,40 +160,30 @@ def primary_contrasts(compared: Compared) -> Figure | None:
 def forest(table: pd.DataFrame) -> Figure:
     """Draw a row for each contrast under its conditions: change and interval over its margin."""
     table = table[table["verdict"] != NOTHING]
-    groups = [*table.groupby(ENDS, sort=False)]
-    alone = table["quantity"].nunique() == 1 and len(table) == len(groups)
-    figure = style.new_figure(style.PAGE, 1.3 + 0.2 * (len(table) + len(groups) * (not alone)))
-    ax = figure.subplots()
-    names = {}  # of rows and of headings, which are bold
-    for pair, rows in groups:
-        heading = _format_heading(pair, table["at"].nunique() > 1)
-        names |= {} if alone else {(heading,): True}
+    groups = table.groupby(ENDS, sort=False)
+    figure = style.new_figure(style.PAGE, 1.3 + 0.2 * (len(table) + len(groups)))
+    ax, labels, bold = figure.subplots(), [], []
+    for (before, after, at, positions), rows in groups:
+        side = ", without the first token" * (positions != "all")
+        labels.append(f"{format_pair(before, after)}, {AT[at]}{side}")
+        bold.append(True)
         for row in rows.itertuples(index=False):
-            _draw_change(ax, row, -len(names))
-            names[heading, row.quantity] = False
-    labels = [key[0] if alone or bold else _format_quantity(key[1]) for key, bold in names.items()]
+            _draw_change(ax, row, -len(labels))
+            labels.append(style.axis_label(*shape_name(row.quantity)))
+            bold.append(False)
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0)
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
-    change = _format_quantity(table["quantity"].iloc[0]) if alone else "change"
-    style.name_rows(ax, labels, [*names.values()])
-    _ratio_axis(ax, widest, f"{change}, in units of the margin of equivalence (shaded)")
-    counts = {
-        "differ from 0": table["verdict"].isin((DIFFERS, BOTH)).sum(),
-        "equivalent to 0": (table["verdict"] == WITHIN).sum(),
-        "inconclusive": table["verdict"].isin((OPEN, UNTESTED)).sum(),
-    }
-    parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
-    ax.set_title(f"of {len(table)}: {', '.join(parts)}", fontsize=style.SMALL)
-    where = f", {AT[table['at'].iloc[0]]}" * (table["at"].nunique() == 1)
-    style.title(figure, f"Prespecified changes{where}")
+    style.name_rows(ax, labels, bold)
+    _ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
+    style.title(figure, "Prespecified changes")
     return figure
 
 
-def _ratio_axis(ax: Axes, widest: float, label: str, shade: str = "0.9", linear: float = 1.2):
+def _ratio_axis(ax: Axes, widest: float, label: str) -> None:
     """Show ratios to a bound, linear and shaded within ± 1, logarithmic outside."""
-    ax.axvspan(-1, 1, color=shade, linewidth=0, zorder=0)
+    ax.axvspan(-1, 1, color="0.9", linewidth=0, zorder=0)
     ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
-    ax.set_xscale("symlog", linthresh=1, linscale=linear)
+    ax.set_xscale("symlog", linthresh=1)
     ax.set_xlim(-widest, widest)
     marks = [tick for tick in TICKS if abs(tick) < widest]
     ax.set_xticks(marks, [f"{tick:g}".replace("-", "−") for tick in marks])
@@ -222,17 +210,6 @@ def format_interval(value: float, low: float, high: float) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
-def _format_quantity(name: str) -> str:
-    long_name, units = shape_name(name)
-    return style.axis_label(long_name, units)
-
-
-def _format_heading(pair: tuple[str, ...], with_checkpoint: bool) -> str:
-    before, after, at, positions = pair
-    further = [AT[at]] * with_checkpoint + ["without the first token"] * (positions != "all")
-    return format_pair(before, after) + f" ({', '.join(further)})" * bool(further)
-
-
 def effects(frame: pd.DataFrame) -> Figure:
     """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
     frame = frame[frame["paper"] != CONTRAST]
@@ -256,7 +233,7 @@ def effects(frame: pd.DataFrame) -> Figure:
     titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
     style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
     label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
-    _ratio_axis(ax, 40, label, "0.92", 1)
+    _ratio_axis(ax, 40, label)
     style.add_footer(figure, [EFFECTS_KEY])
     figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
     style.title(figure, "What the papers claim, and how large it is here")

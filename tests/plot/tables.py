@@ -16,7 +16,6 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import DEFAULT, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig
-from anisoscope.config.variants import expand
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
@@ -46,23 +45,16 @@ def make_run(
     heads: int = 8,
     seed: int = 0,
     without: tuple[str, ...] = (),
-    learning_rate: float = 1e-3,
     folds: int = 8,
     nulls: tuple[str, ...] = NULLS,
-    changes: dict[str, Any] | None = None,
 ) -> Run:
-    """`changes` are settings by dotted name, as in an experiment's variants; the numbers do not
-    follow them.
-    """
     rng = np.random.default_rng([seed, causal])
     config = Config(
         model=ModelConfig(layers=layers, heads=heads, mask="causal" if causal else "bidirectional"),
         objective="next" if causal else "masked",
-        train=TrainConfig(steps=steps[-1], learning_rate=learning_rate, seed=seed),
+        train=TrainConfig(steps=steps[-1], learning_rate=1e-3, seed=seed),
         measure=MeasureConfig(batches=batches, folds=folds, nulls=nulls),
-        variants={"made_up": changes or {}},
     )
-    config = expand(config)["made_up"]
     attributes = {
         "run": "decoder" if causal else "encoder",
         "corpus": "enwik8, first 4,154,399 bytes",
@@ -101,12 +93,9 @@ def make_run(
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
     results["validation_gain_over_unigram"] = "step", gains, {"units": "bit"}
     blocks = results.isel(layer=slice(1, None))  # as of hook points, which have no embedding
-    hook_points = (
-        {"attention_out": blocks, "values": blocks * 0.5} if "hook_points" not in without else {}
-    )
-    return Run(
-        results, make_log(rng, steps[-1], 2.3 if causal else 1.9, layers), hook_points=hook_points
-    )
+    hook_points = {"attention_out": blocks, "values": blocks * 0.5}
+    log = make_log(rng, steps[-1], 2.3 if causal else 1.9, layers)
+    return Run(results, log, hook_points=hook_points)
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
@@ -242,25 +231,13 @@ def make_log(
     for kind, steps in (("train", range(1, last + 1, 10)), ("valid", range(0, last + 1, 100))):
         for step in steps:
             bits = floor + 5.5 * (1 + step / 10) ** -0.6 + 0.05 * rng.standard_normal()
-            line = {
-                "step": step,
-                "kind": kind,
-                "loss": bits * np.log(2),
-                "bits_per_character": bits,
-            }
-            lines.append(
-                line
-                | (
-                    {"gain_over_unigram": 5.0 - bits, "context_free_bits": 5.0}
-                    if kind == "valid"
-                    else {}
-                )
-            )
+            line = {"step": step, "kind": kind, "bits_per_character": bits}
+            score = {"gain_over_unigram": 5.0 - bits, "context_free_bits": 5.0}
+            lines.append(line | (score if kind == "valid" else {}))
     for step in range(1, max(last, 1) + 1, 8):
-        values = 0.2 + 0.1 * rng.random((len(LAYERS), layers + 1))
-        of_layers = dict(zip(LAYERS, values.tolist(), strict=True))
-        number_blocks = {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
-        lines.append({"step": step, "kind": "watch"} | of_layers | number_blocks)
+        line = {name: (0.2 + 0.1 * rng.random(layers + 1)).tolist() for name in LAYERS}
+        line |= {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
+        lines.append({"step": step, "kind": "watch"} | line)
     return lines
 
 
