@@ -23,10 +23,7 @@ HINTS = {
     "c": "; pass their real part",
     "O": "; pass them as .astype('float32')",
 }
-SMALLEST, LARGEST = (
-    1e-16,
-    1e16,
-)  # of a cloud's largest coordinate: outside this range squares leave float32
+SMALLEST, LARGEST = 1e-16, 1e16  # largest coordinates whose squares float32 holds
 
 
 @runtime_checkable
@@ -150,8 +147,7 @@ def as_vectors(array: Any, what: str) -> np.ndarray:
 def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
     """Read a matrix in float32, checked as `measure` checks vectors; NaN for what a traced one has wrong.
 
-    `about_mean` and `any_size` mark metrics that do not depend on the origin, or the size, of a
-    cloud.
+    `about_mean` and `any_size`: the metric does not depend on the origin, or the size, of a cloud.
     """
     if not isinstance(x, jax.core.Tracer):
         return jnp.asarray(as_matrix(x, what, about_mean, any_size))
@@ -164,9 +160,8 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
     least, most = np.float32((1e-30, 1e38) if any_size else (SMALLEST, LARGEST)).view(np.uint32)
     sized = (bits == 0) | (least <= bits) & (bits <= most)
-    return jnp.where(
-        sized & keeps_spread(x, x_PD), scale_to_unit(x_PD) if any_size else x_PD, jnp.nan
-    )
+    read_PD = scale_to_unit(x_PD) if any_size else x_PD
+    return jnp.where(sized & keeps_spread(x, x_PD), read_PD, jnp.nan)
 
 
 def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
@@ -182,8 +177,8 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
     """Convert by `as_vectors` one matrix with two rows or more.
 
-    Where float32 would lose digits of it, metrics that do not depend on the origin (`about_mean`)
-    or the size (`any_size`) read it about its mean, or times a power of two.
+    Where float32 would lose digits of it and the metric allows, it is read about its mean, or times
+    a power of two.
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
@@ -210,9 +205,9 @@ def order_rows(labeled: Any, x: Any, what: str) -> Any:
         hint = f"whose index differs from that of the vectors; pass {what}.to_numpy()"
         raise ValueError(f"{what} is a {type(labeled).__name__} {hint}")
     order = labels.get_indexer(index)
-    return (
-        labeled.isel({labeled.dims[0]: order}) if hasattr(labeled, "isel") else labeled.iloc[order]
-    )
+    if hasattr(labeled, "isel"):
+        return labeled.isel({labeled.dims[0]: order})
+    return labeled.iloc[order]
 
 
 def _index(x: Any, axis: int) -> Any:
@@ -230,12 +225,9 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def check_precision(array: np.ndarray, what: str) -> None:
     """Raise ValueError where float32 would round away the differences of vectors far from the origin."""
-    if (
-        np.can_cast(array.dtype, np.float32)
-        or array.ndim != 2
-        or not array.size
-        or not np.isfinite(array).all()
-    ):
+    if np.can_cast(array.dtype, np.float32) or array.ndim != 2 or not array.size:
+        return
+    if not np.isfinite(array).all():
         return
     if array.dtype.kind == "f":
         check_size(float(np.abs(array).max()), what)

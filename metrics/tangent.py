@@ -1,9 +1,8 @@
 """Tangent proxies of a layer, and how much of a gradient lies in them.
 
-Letters as in docs/reference/letters.md; here E are the columns of an orthonormal frame (its rank),
-U control frames, O other points, Y rounds, X any columns. All but semi-NMF, `variance_share` and
-`equal_energy_frames` are reconstructions after Bernas et al. 2026, whose formulas were not readable
-here.
+Here E are the columns of an orthonormal frame (its rank), U control frames, O other points, Y
+rounds, X any columns. All but semi-NMF, `variance_share` and `equal_energy_frames` are
+reconstructions after Bernas et al. 2026, whose formulas were not readable here.
 """
 
 from typing import NamedTuple
@@ -36,9 +35,8 @@ def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -
 
     Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
     + Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
-    raises |A - Z C|. C has the units of A. Residuals: [0, 1], NaN where all points are 0. Source:
-    Ding, Li and Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations; the points are not
-    centered.
+    raises |A - Z C|; A is not centered. Residuals: [0, 1], NaN where all points are 0. Source:
+    Ding, Li and Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations.
     """
     raw_PD = jnp.asarray(points_PD, jnp.float32)
     scale = jnp.sqrt(jnp.square(raw_PD).mean())
@@ -72,10 +70,9 @@ def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -
 def start(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
     """Weights for semi-NMF to begin with: 1 for the nearest of `rank` random points, plus 0.2.
 
-    Shapes: (P, D) -> (P, E). Copies are drawn after all points that differ: columns that begin as
-    the same stay the same. Ties go to the first drawn. Range: 0.2 or 1.2. More ranks than points:
-    ValueError. Source: Ding et al. 2010 begin with the clusters of k-means and add 0.2; this is
-    k-means' first assignment.
+    Copies are drawn after all points that differ: columns that begin as the same stay the same.
+    Ties go to the first drawn. More ranks than points: ValueError. Source: Ding et al. 2010 begin
+    with the clusters of k-means; this is its first assignment.
     """
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
@@ -93,18 +90,12 @@ def start(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P 
 
 
 def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
-    """Orthonormal columns that span the rows: Q of the QR decomposition of C^T, to 1e-5.
-
-    Rows that depend on each other: columns beyond their span are filled up.
-    """
+    """Orthonormal columns that span the rows, Q of the QR decomposition of C^T; filled up if need be."""
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
 def principal(points_PD: Points, rank: int) -> Float[Array, "D E"]:
-    """First principal directions of the points about their mean, as orthonormal columns in order.
-
-    No frame of this rank has a larger `variance_share` of these points. Not finite: NaN.
-    """
+    """First principal directions of the points, as orthonormal columns in order; not finite: NaN."""
     x_PD = centered(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
@@ -125,9 +116,8 @@ def variance_share(
 ) -> Scalar:
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
-    C is the covariance of the kept points about their own mean. A gradient that is drawn from C
-    whatever the point has e(Q) = v(Q) on average. All kept points equal, or so near to each other
-    beside the mean of all that rounding may be what is left: NaN.
+    C is the covariance of the kept points about their own mean; a gradient that is drawn from it
+    has e(Q) = v(Q) on average. All kept points equal, up to rounding: NaN.
     """
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
@@ -163,8 +153,8 @@ def ratio(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, 
 def p_value(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Scalar:
     """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
-    A NaN among them: NaN. Controls in the complement and the proxy are not exchangeable, so that
-    this is not uniform even where G is isotropic: of rank D/4 it is 1/21 in 0.10 of the cases.
+    A NaN among them: NaN. Controls and proxy are not exchangeable: where G is isotropic it is not
+    uniform, of rank D/4 1/21 in 0.10 of the cases.
     """
     proxy_energy, control_U = jnp.asarray(proxy_energy), jnp.asarray(control_U)
     p = (1.0 + (control_U >= proxy_energy).sum()) / (1.0 + control_U.size)
@@ -172,10 +162,7 @@ def p_value(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray
 
 
 def covariance(points_PD: Points, keep_P: Weights = None) -> Float[Array, "D D"]:
-    """Covariance of the kept points about their own mean.
-
-    Units: those of the points, squared. None kept: NaN.
-    """
+    """Covariance of the kept points about their own mean; none kept: NaN."""
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
     mean_D = product(keep_P, x_PD) / keep_P.sum()
@@ -255,9 +242,8 @@ def local_tangent(
 
     For frames Q_i of the first 1 … rank directions of the `neighbors` of each point among the
     others, about their mean, more neighbors than rank; C is the covariance of the points. e is then
-    the mean of |Q_i^T g_i|^2 over that of |g_i|^2, and what a gradient that follows C would have is
-    the mean of share_P with weights |g_i|^2. Directions in which the neighbors do not vary are left
-    out.
+    the mean of |Q_i^T g_i|^2 over that of |g_i|^2. Directions in which the neighbors do not vary
+    are left out.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
@@ -267,16 +253,14 @@ def local_tangent(
 
     def read_point(point: tuple[Array, Array]) -> tuple[Array, Array]:
         nearest_C, gradient_D = point
-        near_CD = among_OD[nearest_C]
-        near_CD = centered(near_CD)
+        near_CD = centered(among_OD[nearest_C])
         # fewer neighbors than dimensions: the smaller matrix
         value_C, vector_CC = eigh(product(near_CD, near_CD.T))
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
         length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)
         frame_ED = product(first_EC, near_CD) / length_E[:, None]
-        share_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1) / jnp.trace(
-            covariance_DD
-        )
+        variance_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1)
+        share_E = variance_E / jnp.trace(covariance_DD)
         return jnp.cumsum(jnp.square(product(frame_ED, gradient_D))), jnp.cumsum(share_E)
 
     return Local(*jax.lax.map(read_point, (nearest_PC, jnp.asarray(gradient_PD))))

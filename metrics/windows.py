@@ -1,4 +1,4 @@
-"""Quantities of each window: curvature of its path from token to token, entropy of its spectrum.
+"""Curvature of a window's path from token to token, and entropy of its spectrum.
 
 Here Q are the points, sorted by window and position, and padding; X stretches of positions.
 """
@@ -20,20 +20,16 @@ class Turns(NamedTuple):
     """Turning angles at every point; without meaning where `valid_P` is false."""
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
-    # between a random step of all steps to a point, and the step from this point
-    walk_P: Float[Array, " P"]
-    # both neighboring tokens are in the cloud too, and both steps have a length
-    valid_P: Bool[Array, " P"]
+    walk_P: Float[Array, " P"]  # between a random one of all steps and the step from the point
+    valid_P: Bool[Array, " P"]  # both neighboring tokens are in the cloud, at other places
 
 
 def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]) -> Turns:
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
-    Points come in any order, with the window and position of each. Radian, in [0, pi]: 0 of a
-    straight path, pi/2 on average of independent steps, 2 pi/3 of independent points in many
-    dimensions. `walk_P` is the null model of a random walk: the same steps, with the steps to a
-    point drawn in random order over all windows. A coordinate that is not finite: NaN at every
-    point.
+    Points come in any order, with the window and position of each. Radian, in [0, pi]. `walk_P` is
+    the null model of a random walk: the same steps in random order over all windows. A coordinate
+    that is not finite: NaN at every point.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
@@ -66,9 +62,8 @@ def mean_by_stretch(
     """Mean over the points of each of STRETCHES, by position in the window; NaN where empty."""
     first_X, time_P = jnp.array(STRETCHES), jnp.asarray(time_P)
     end_X = jnp.append(first_X[1:], jnp.iinfo(jnp.int32).max)
-    weight_XP = ((time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])) * weight_P[
-        None
-    ]
+    inside_XP = (time_P[None] >= first_X[:, None]) & (time_P[None] < end_X[:, None])
+    weight_XP = inside_XP * weight_P[None]
     return product(weight_XP, value_P) / weight_XP.sum(axis=1)
 
 
@@ -100,9 +95,9 @@ def prompt_entropy(
 ) -> tuple[Float[Array, " P"], Bool[Array, " P"]]:
     """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, in nats.
 
-    s are the singular values of the window's vectors, not centered. Returns the entropy of each
-    point's window, and whether a point is the first of its window. Range: [0, ln min(n, D)] for n
-    vectors. A window of zeros, or a coordinate that is not finite: NaN.
+    s are the singular values of the window's n vectors, not centered. Returns the entropy of each
+    point's window, [0, ln min(n, D)], and whether a point is the first of its window. A window of
+    zeros, or a coordinate that is not finite: NaN.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
@@ -138,9 +133,7 @@ def prompt_entropy(
     def read_window(number: Array, entropy_P: Array) -> Array:
         start, size = start_P[number], size_P[number]
         value_D = fall_back(size > rows, folded, at_once, x_QD, start, size)
-        square_D = jnp.square(
-            value_D / value_D[0]
-        )  # otherwise squares of small values would underflow
+        square_D = jnp.square(value_D / value_D[0])  # else squares of small values would underflow
         return entropy_P.at[number].set(entropy(square_D / square_D.sum()))
 
     entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, read_window, jnp.zeros(points))

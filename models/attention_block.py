@@ -21,9 +21,9 @@ class Sink(NamedTuple):
 
 
 class Attention(NamedTuple):
-    # scores_BHTT (float32; -inf where hidden), v_BHTK, sink, context -> mixed_BHTK
     """An attention variant: how scores become weights of the values."""
 
+    # scores_BHTT (float32; -inf where hidden), v_BHTK, sink, context -> mixed_BHTK
     mix: Callable[..., Array]
     sink: bool = False  # whether it allows a learned sink; if not, `mix` gets None
     label: str = ""  # in the description of a model; empty for GPT-2's
@@ -62,10 +62,7 @@ def _weighted(weights_BHTT: Array, v_BHTK: Array) -> Array:
 
 
 def _with_sink(mixed_BHTK: Array, scores_BHTT: Array, sink: Sink, dtype: jnp.dtype) -> Array:
-    """Add a term exp(a) to the denominator.
-
-    The sink gets exp(a) / (exp(a) + Z), and the keys share the rest.
-    """
+    """Add a term exp(a) to the denominator Z: the sink gets exp(a) / (exp(a) + Z)."""
     lost_BHT = jax.nn.sigmoid(sink.score_BHT - jax.nn.logsumexp(scores_BHTT, axis=-1))
     value_BHTK = sink.value_HK[None, :, None].astype(jnp.float32)
     return (mixed_BHTK + lost_BHT[..., None] * (value_BHTK - mixed_BHTK)).astype(dtype)
@@ -76,12 +73,10 @@ def center_queries(
 ) -> Float[Array, "B T H K"]:
     """Subtract from each query the mean of the queries at its visible positions, in float32.
 
-    Nothing hidden enters. With means Q of the queries and k of the keys a row sees, a score is
-    <q_i, k_j> = <q_i, k> + <Q, k_j - k> + <q_i - Q, k_j - k>. The first term is the same for all j,
-    and the softmax removes it: a mean key never sharpens. The second term is a pattern that all
-    queries share, caused by drift, and this function removes it. The third term, sharpness by
-    fluctuation, stays. Keys are not centered, because subtracting their mean over a row's keys
-    would change no weight.
+    With means Q of the queries and k of the keys a row sees, a score is <q_i, k_j> = <q_i, k> +
+    <Q, k_j - k> + <q_i - Q, k_j - k>. The softmax removes the first term, so keys need no
+    centering. This function removes the second, a pattern that all queries share by their drift.
+    The third, sharpness by fluctuation, stays.
     """
     share_TT = visible_TT / visible_TT.sum(axis=1, keepdims=True)
     mean_BTHK = jnp.einsum(
@@ -102,10 +97,9 @@ def attend(
 ) -> Float[Array, "B T H K"]:
     """Mix the values of the visible keys (None: all) by their attention weights.
 
-    Scores s = q k' / sqrt(K) and weights are in float32. Heads are moved before time once, so that
-    every product of the backward pass is a plain batched product too. The backward pass recomputes
-    the T x T weights, the largest arrays of a block, from q, k and v. `unrolled` means that no loop
-    over blocks keeps XLA from storing them instead.
+    Scores s = q k' / sqrt(K) and weights are in float32. Heads come before time, so that every
+    product of the backward pass is a plain batched product. It recomputes the T x T weights, the
+    largest arrays of a block. `unrolled`: no loop over blocks keeps XLA from storing them instead.
     """
 
     def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
@@ -119,6 +113,5 @@ def attend(
         return attention.mix(scores_BHTT, v_BHTK, sink, context)
 
     q_BHTK, k_BHTK, v_BHTK = (x_BTHK.transpose(0, 2, 1, 3) for x_BTHK in (q_BTHK, k_BTHK, v_BTHK))
-    return jax.checkpoint(mix, prevent_cse=unrolled)(q_BHTK, k_BHTK, v_BHTK, sink).transpose(
-        0, 2, 1, 3
-    )
+    mixed_BHTK = jax.checkpoint(mix, prevent_cse=unrolled)(q_BHTK, k_BHTK, v_BHTK, sink)
+    return mixed_BHTK.transpose(0, 2, 1, 3)

@@ -51,8 +51,7 @@ def fused_attend(
 ) -> Float[Array, "B T H K"]:
     """Mix values by the attention weights of the configured mask and of softmax or softmax_one.
 
-    For configurations that `is_supported`; bfloat16 where cuDNN computes. `implementation` "xla"
-    runs the same call without a GPU.
+    For configurations that `is_supported`. `implementation` "xla" runs the same without a GPU.
     """
     settings: dict[str, Any] = MASKS[config.mask].fused(config) | {"implementation": implementation}
     if config.attention == "softmax":

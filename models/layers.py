@@ -20,9 +20,9 @@ EPSILON = 1e-5  # GPT-2's
 
 
 class Norm(NamedTuple):
-    # x_BTD, norm, sublayer -> x_BTD after the sublayer, and its other results
     """A norm order: where a block applies LayerNorm."""
 
+    # x_BTD, norm, sublayer -> x_BTD after the sublayer, and its other results
     residual: Callable[..., tuple]
     final: bool  # whether a last LayerNorm comes before the output head
     label: str  # in the description of a model
@@ -56,9 +56,9 @@ def make_norm(
 
 
 class Positions(NamedTuple):
-    # param, config -> (context, width), added to the embedding; param is Linen's
     """A position encoding."""
 
+    # param, config -> (context, width), added to the embedding; param is Linen's
     added: Callable | None = None
     # queries or keys (B, T, H, K) -> the same, as they enter the dot product
     rotate: Callable | None = None
@@ -77,9 +77,8 @@ def rotary(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
     angle_TK = jnp.outer(jnp.arange(time, dtype=jnp.float32), rate_K)[None, :, None]
     low, high = jnp.split(x_BTHK.astype(jnp.float32), 2, axis=-1)
     cos, sin = jnp.cos(angle_TK), jnp.sin(angle_TK)
-    return jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1).astype(
-        x_BTHK.dtype
-    )
+    turned_BTHK = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    return turned_BTHK.astype(x_BTHK.dtype)
 
 
 POSITIONS = {
@@ -93,8 +92,8 @@ def product(
 ) -> Float[Array, "B T F"]:
     """Compute x @ kernel as a single 2-D product, for Linen's `dot_general`.
 
-    The gradient of the kernel is then a 2-D product as well. For a product over two axes, B and T,
-    XLA:CPU fuses element-wise work into strided, transposing copies of its operands.
+    So is the gradient of the kernel: over two axes, B and T, XLA:CPU would fuse element-wise work
+    into strided, transposing copies of the operands.
     """
     rows_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
     out_PF = jax.lax.dot_general(rows_PD, kernel_DF, (((1,), (0,)), ((), ())), **options)
@@ -128,8 +127,7 @@ embed.defvjp(_embed_forward, _embed_backward)
 def gelu(x_BTF: Float[Array, "B T F"], unrolled: bool = False) -> Float[Array, "B T F"]:
     """Compute x Φ(x) exactly; the backward pass recomputes Φ and its density from x.
 
-    It stores nothing else. `unrolled` means that no loop over blocks separates the passes, so that
-    XLA must be kept from storing what would be recomputed.
+    `unrolled`: no loop over blocks keeps XLA from storing them instead.
     """
     exact = functools.partial(jax.nn.gelu, approximate=False)
     return jax.checkpoint(exact, prevent_cse=unrolled)(x_BTF)

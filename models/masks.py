@@ -26,13 +26,12 @@ class Setting(NamedTuple):
 
 
 class Mask(NamedTuple):
-    # config, time -> visible_TT, see `visible_keys`; None: all
     """A mask: its visible keys, hidden targets, fused form and setting."""
 
+    # config, time -> visible_TT, see `visible_keys`; None: all
     visible: Callable[[ModelConfig, int], Array | None]
     # Least number of targets at the end of a window that no path leads to. Target t is the
-    # character at t + 1: the target of the last position lies outside the window, and is always
-    # hidden. Predicting next characters needs 2 hidden targets or more.
+    # character at t + 1; the last lies outside the window. Predicting next characters needs 2.
     hidden_targets: Callable[[ModelConfig], int]
     # config -> arguments of jax.nn.dot_product_attention for this mask; None: not supported
     fused: Callable[[ModelConfig], dict] | None = None
@@ -62,14 +61,13 @@ def window(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
 def leak(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
     """Show a query the keys up to its own position, and some later keys.
 
-    These are the fraction `leak` of the pairs (query, later key) of the context, the same in every
+    They are the fraction `leak` of the pairs (query, later key) of the context, the same in every
     layer, head and window: the first pairs of a shuffle that depends only on seed and context. A
-    larger leak contains a smaller one of the same seed; 0 is causal and 1 is bidirectional.
+    larger leak contains a smaller one of the same seed.
     """
     queries_X, keys_X = np.triu_indices(config.context, 1)
-    chosen = np.random.default_rng(config.leak_seed).permutation(queries_X.size)[
-        : round(config.leak * queries_X.size)
-    ]
+    order_X = np.random.default_rng(config.leak_seed).permutation(queries_X.size)
+    chosen = order_X[: round(config.leak * queries_X.size)]
     leaked_TT = np.zeros((config.context, config.context), bool)
     leaked_TT[queries_X[chosen], keys_X[chosen]] = True
     return causal(config, time) | jnp.asarray(leaked_TT[:time, :time])
@@ -138,9 +136,8 @@ def describe_mask(config: ModelConfig) -> str:
 def dependence(config: ModelConfig) -> Bool[np.ndarray, "T T"]:
     """Mark the input positions (columns) that the output at each position (row) can depend on.
 
-    In every block a query reads what its keys have gathered in the previous blocks. So the output
-    depends on an input if there is a path of at most `layers` steps, each from a query to a visible
-    key: a non-zero entry in that power of the visibility matrix.
+    An output depends on an input if a path of at most `layers` steps, each from a query to a
+    visible key, leads to it: a non-zero entry in that power of the visibility matrix.
     """
     with jax.ensure_compile_time_eval():  # also while a training step is being traced
         visible_TT = np.asarray(visible_keys(config, config.context))

@@ -5,8 +5,7 @@ is the value on all windows of the batch, the others are the values on its resam
 
 - jackknife, for smooth statistics: replicate j leaves out fold j of the batch's J folds of windows.
 - sections, for statistics of nearest neighbors: replicate j is the statistic on section j alone,
-  with neighbors of that section. Leaving folds out would overstate the error (1.2 to 1.8 times).
-  A section is a thinner cloud of another scale, so its relative error is carried over.
+  whose relative error is carried over. Leaving folds out would overstate it (1.2 to 1.8 times).
 - share_sections, for shares between 0 and 1: the error over sqrt(p (1 - p)) is carried over
   (benchmarks/coverage.py).
 - none (counts, or a single fold): the batches are the sample.
@@ -43,8 +42,7 @@ def estimate(
 
     It has G (J - 1) degrees of freedom. `values` are (batch, replicate, …), their replicates made
     by `kind`. With a `null` model's values, the estimate is that of the difference, replicate by
-    replicate. `average` reduces each replicate, for example over layers: the average is as certain
-    as its terms are.
+    replicate. `average` reduces each replicate, for example over layers.
     """
     values = average(_comparable(values, kind) - (0.0 if null is None else _comparable(null, kind)))
     batches, replicates = values.shape[0], values.shape[1] - 1
@@ -61,10 +59,7 @@ def estimate(
 
 
 def clip(summary: Estimate, least: float, most: float) -> Estimate:
-    """Cut an interval at the ends of a quantity's range.
-
-    The mean is never cut: rounding may put it outside the range.
-    """
+    """Cut an interval at the ends of a quantity's range; the mean, which may be rounded, never."""
     low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
@@ -120,12 +115,8 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
 def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
     """Compute the variance of one batch's value from its J replicates on axis 1."""
     spread = np.square(replicates - replicates.mean(axis=1, keepdims=True)).sum(axis=1)
-    return _share(replicates.shape[1], kind) * spread
-
-
-def _share(count: int, kind: str) -> float:
-    """Return the factor from the replicates' sum of squared deviations to the value's variance."""
-    return (count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1))
+    count = replicates.shape[1]
+    return spread * ((count - 1) / count if kind == "jackknife" else 1 / (count * (count - 1)))
 
 
 def holm(p: ArrayLike) -> np.ndarray:
@@ -137,10 +128,7 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def holm_of(p: np.ndarray, at_once: int) -> np.ndarray:
-    """Correct p-values if at most `at_once` hypotheses can be true at once (Shaffer 1986).
-
-    A NaN counts as a test.
-    """
+    """Correct p-values of which `at_once` can be true at most (Shaffer 1986); NaN is a test."""
     order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
     times = np.minimum(np.arange(len(p), 0, -1), at_once)
     corrected = np.empty(len(p))

@@ -1,14 +1,13 @@
 """Null models of a cloud: a Gaussian cloud of its spectrum, and windows in another order.
 
-gaussian: a featureless cloud of the same spectrum, drawn here. permuted: for quantities that
-compare two clouds, one cloud with its windows in another order, so that each position is compared
-with the same position of another window. shuffled: the source's input in random order. untrained:
-the same network and input at step 0. Sources make the last two.
+gaussian: a featureless cloud of the same spectrum, drawn here. permuted: of two clouds, one with
+its windows in another order. shuffled: the source's input in random order. untrained: the same
+network and input at step 0. Sources make the last two.
 
 Families compute three more without a draw of points. isotropic: as many independent normal points
-with one variance in all directions, S draws of their eigenvalues. capped: the same cloud, its first
-principal direction shrunk to the variance of the second. flipped: the same cloud, all vectors of a
-cluster multiplied by one random sign; the expected value, or its root mean square.
+with one variance in all directions, S draws of their eigenvalues. capped: the first principal
+direction shrunk to the variance of the second. flipped: all vectors of a cluster multiplied by one
+random sign; the expected value, or its root mean square.
 """
 
 import functools
@@ -44,8 +43,8 @@ class Spread(NamedTuple):
 def spread(cloud_PD: Array, key: Array) -> Spread:
     """Factor the distinct points x about their mean, once for all draws.
 
-    The factor is triangular. Where the points span fewer directions than normal points have
-    columns, it is q^T x instead, with q a basis of these directions drawn from the key.
+    The factor is triangular, or where the points span too few directions q^T x, with q a basis of
+    these directions drawn from the key.
     """
     original_P = copies(cloud_PD).original_P
     columns = min(cloud_PD.shape)
@@ -70,9 +69,8 @@ def gaussian(factor: Spread, key: Array) -> Array:
     """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
 
     Its distinct points have the covariance of the cloud's distinct points exactly: on average
-    alone, a normal cloud would seem to exceed its own null model. It has copies where the cloud has
-    copies, as dimensions depend on the number of distinct points. The key must not be that of the
-    `Spread`.
+    alone, a normal cloud would seem to exceed its own null model. It has copies where the cloud
+    has. The key must not be that of the `Spread`.
     """
     original_P = factor.original_P
     normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
@@ -102,10 +100,7 @@ def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:
-    """Compute orthonormal columns with the same span.
-
-    Cholesky's factor is used where it is safe: it is many times as fast as QR.
-    """
+    """Compute orthonormal columns of the same span; by Cholesky's factor, quicker, where it is safe."""
 
     def by_cholesky(x_PE: Array) -> Array:
         factor_EE = jnp.linalg.cholesky(jnp.matmul(x_PE.T, x_PE, precision=Precision.HIGHEST))
@@ -118,18 +113,16 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
 def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
     """Select the same positions of other windows, (N, P, D); NaN where there is only one window."""
     layers, windows, context, width = resid_NWTD.shape
-    clouds_NPD = resid_NWTD.reshape(layers, -1, width)[
-        :, permuted(picks_P, windows, context, key, number)
-    ]
+    picks_P = permuted(picks_P, windows, context, key, number)
+    clouds_NPD = resid_NWTD.reshape(layers, -1, width)[:, picks_P]
     return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
 
 
 def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 
-    The windows are put in a circle in random order, and each is replaced by the window 1, 2, …
-    (`number` + 1) places further: none stays in place, and no two numbers agree, as long as there
-    are more windows than numbers; a single window stays.
+    The windows are put in a circle in random order, and each is replaced by the window `number` + 1
+    places further: none stays in place but a single one.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]

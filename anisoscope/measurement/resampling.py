@@ -64,10 +64,9 @@ class Clouds(NamedTuple):
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
-    """Search the `count` nearest neighbors of every point; None where `count` is 0.
+    """Search the `count` nearest neighbors of every point, in the cloud and in each section.
 
-    Neighbors are searched in each section too; `parts` is the number of sections, None for
-    `section_count`.
+    None where `count` is 0. `parts` is the number of sections, None for `section_count`.
     """
     if count == 0:
         return None
@@ -120,7 +119,6 @@ def stack_trees(trees: list[Any]) -> Any:
 def section_count(folds: int) -> int:
     """Choose the number of sections, each of equally many whole folds.
 
-    It is 4, 3 or 2 where that divides the folds, otherwise the smallest divisor: small sections
-    have other scales than the whole cloud.
+    4, 3, 2, or the smallest divisor: small sections have other scales than the whole cloud.
     """
     return next(count for count in (4, 3, *range(2, folds + 1), 1) if folds % count == 0)
