@@ -1,6 +1,4 @@
-"""Plain NumPy float64 twins of the metrics, written from the formulas: whole distance matrices,
-loops over rows.
-"""
+"""Float64 NumPy twins of the metrics, from the formulas: all distances, loops over rows."""
 
 import numpy as np
 from scipy.sparse.csgraph import connected_components
@@ -25,9 +23,7 @@ def two_distances(x):
 
 
 def originals(cloud):
-    """The first copy of each point: equal, or at the end of a chain of steps below 2e-6 of the
-    points' norms.
-    """
+    """Find first copies: equal, or at the end of a chain of steps below 2e-6 of the norms."""
     x = float64(cloud)
     norms = np.linalg.norm(x, axis=1)
     distances = cdist(x, x)
@@ -41,9 +37,7 @@ def distinct_points(cloud):
 
 
 def distinct_distances(cloud, count):
-    """Each point's distances to the nearest others among the distinct points; inf where there are
-    fewer.
-    """
+    """Compute distances to the nearest distinct points; inf where there are fewer."""
     first, own = np.unique(originals(cloud), return_inverse=True)
     nearest = sorted_distances(float64(cloud)[first])[:, :count]
     return np.pad(nearest, ((0, 0), (0, count - nearest.shape[1])), constant_values=np.inf)[own]
@@ -134,9 +128,7 @@ def mean_norm(cloud):
 
 
 def attention_statistics(q, k, visible):
-    """Score mean, standard deviation, deviation within rows, entropy, largest, smallest, first,
-    most: row by row.
-    """
+    """Compute the fields of AttentionStatistics in their order, row by row."""
     scores, variances, entropies, largest, smallest = [], [], [], [], []
     received = [[] for _ in range(q.shape[1])]
     for q_window, k_window in zip(float64(q), float64(k), strict=True):

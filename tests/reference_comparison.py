@@ -1,6 +1,4 @@
-"""Plain NumPy float64 twins of the comparisons of clouds: every distance, sets of neighbors, least
-squares.
-"""
+"""Float64 NumPy twins of the comparisons: all distances, sets, least squares."""
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -37,9 +35,7 @@ def linear_cka_unbiased(x, y):
 
 
 def neighborhoods(cloud, count):
-    """The first of each point's copies, and the set of its nearest others, by the first of their
-    copies.
-    """
+    """Find the first copy of each point, and the set of its nearest others, by first copies."""
     x = float64(cloud)
     distance = cdist(x, x)
     first = originals(cloud)

@@ -1,6 +1,4 @@
-"""Float64 NumPy twins of metrics/frequency.py, written apart from it: type by type and point by
-point.
-"""
+"""Float64 NumPy twins of metrics/frequency.py: type by type and point by point."""
 
 import numpy as np
 

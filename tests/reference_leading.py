@@ -1,6 +1,4 @@
-"""Float64 NumPy twins of metrics/leading.py and windows.py: by sums over points, singular values,
-and arccos token by token.
-"""
+"""Float64 NumPy twins of metrics/leading.py and windows.py: sums over points, arccos."""
 
 import numpy as np
 
@@ -8,9 +6,7 @@ from tests.reference import float64
 
 
 def share_between(cloud, member):
-    """The scatter of a cloud whose every point is moved to the mean of its side, over that of the
-    cloud.
-    """
+    """Move every point to the mean of its side, and compare the scatter."""
     cloud, member = float64(cloud), np.asarray(member, bool)
     if member.all() or not member.any():
         return 0.0
@@ -63,9 +59,7 @@ def between(score, label):
 
 
 def first_direction(cloud, left, keeps, label=None):
-    """Share, kurtosis and `between` for each choice of points, along the first direction of all
-    that are left.
-    """
+    """Share, kurtosis and `between` of each choice, along the first direction of all left."""
     cloud, left = float64(cloud), np.asarray(left, bool)
     mean = cloud[left].mean(0)
     direction = np.linalg.svd(cloud[left] - mean, full_matrices=False)[2][0]

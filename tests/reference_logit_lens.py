@@ -1,6 +1,4 @@
-"""Float64 NumPy twins of metrics/logit_lens.py: one point and one layer at a time, and scipy's
-decomposition.
-"""
+"""Float64 NumPy twins of metrics/logit_lens.py: one point and one layer at a time."""
 
 import numpy as np
 from scipy.special import log_softmax, rel_entr

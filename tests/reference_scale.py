@@ -1,6 +1,4 @@
-"""Plain NumPy float64 twins of what reads neighbors in metrics/scale.py, estimators.py and
-neighborhoods.py: likelihoods maximized, every distance, singular values.
-"""
+"""Float64 NumPy twins of what reads neighbors: likelihoods, distances, singular values."""
 
 import numpy as np
 from scipy.integrate import quad
@@ -18,9 +16,7 @@ def distances(cloud):
 
 
 def gride(near, first):
-    """By the likelihood itself, maximized over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it
-    overflow.
-    """
+    """Maximize the likelihood over ln d; mu^d - 1 as mu^d (1 - mu^-d), lest it overflow."""
     n1, n2 = first, 2 * first
     mu = near[:, n2 - 1] / near[:, n1 - 1]
 

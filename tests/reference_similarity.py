@@ -1,6 +1,4 @@
-"""Plain NumPy float64 twins of the mean cosine's parts and of partition isotropy, pair by pair and
-term by term.
-"""
+"""Float64 NumPy twins of the mean cosine's parts and partition isotropy, pair by pair."""
 
 import numpy as np
 
@@ -8,9 +6,7 @@ from tests.reference import float64
 
 
 def mean_cosine_parts(cloud):
-    """Each pair's <m, m> and its other three products, over the two norms; then the means over
-    different points.
-    """
+    """Divide each pair's <m, m>, and its other three products, by the two norms."""
     x = float64(cloud)
     norms = np.linalg.norm(x, axis=1)
     x, norms = x[norms > 0], norms[norms > 0]

@@ -1,6 +1,4 @@
-"""NumPy float64 twins of the spectral metrics and the coordinate outliers, by singular values and
-by brute force.
-"""
+"""Float64 NumPy twins of spectra and coordinates: singular values, brute force."""
 
 from itertools import permutations
 
@@ -36,9 +34,7 @@ def participation_ratio(cloud):
 
 
 def participation_ratio_corrected(cloud):
-    """Means over quadruples of different points, from the moments of the Gram matrix of the centered
-    cloud.
-    """
+    """Means over quadruples of different points, from moments of the Gram matrix."""
     x = float64(cloud)
     n = len(x)
     gram = (x - x.mean(0)) @ (x - x.mean(0)).T
@@ -80,9 +76,7 @@ def stable_rank(cloud):
 
 
 def isoscore(cloud):
-    """The algorithm of the paper: variances of the principal components, scaled to norm sqrt(D),
-    against the ones.
-    """
+    """The paper's algorithm: variances of principal components, scaled, against the ones."""
     x = float64(cloud)
     width = x.shape[1]
     variances = np.zeros(width)
@@ -94,9 +88,7 @@ def isoscore(cloud):
 
 
 def isoscore_shrunk(cloud):
-    """With the weight of Ledoit and Wolf 2004 as a mean over points of |x x^T - C|^2, never in
-    closed form.
-    """
+    """Take the weight of Ledoit and Wolf 2004 as a mean over points of |x x^T - C|^2."""
     x = float64(cloud)
     points, width = x.shape
     x = x - x.mean(0)
@@ -138,8 +130,6 @@ def activation_kurtosis(cloud):
 
 
 def coordinate_peaks(cloud):
-    """Each point's largest coordinate over its median one, in size; of two in the middle, the
-    lower.
-    """
+    """Each point's largest coordinate over its lower median one, in size."""
     sizes = np.sort(np.abs(float64(cloud)), axis=1)
     return sizes[:, -1] / sizes[:, (sizes.shape[1] - 1) // 2]

@@ -1,6 +1,4 @@
-"""Float64 NumPy twins of metrics/tangent.py, written apart from it: by projectors, bases of
-complements and loops.
-"""
+"""Float64 NumPy twins of metrics/tangent.py: projectors, bases of complements, loops."""
 
 import numpy as np
 from scipy.linalg import null_space
@@ -9,9 +7,7 @@ from tests.reference import float64
 
 
 def semi_nmf(points, start, rounds):
-    """Factors and the residual after each round, entry by entry as Ding, Li and Jordan print
-    them.
-    """
+    """Factors and residuals of each round, entry by entry as Ding, Li and Jordan print them."""
     a, z = float64(points), float64(start)
     c = np.linalg.pinv(z) @ a
     residuals = []

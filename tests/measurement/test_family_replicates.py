@@ -117,9 +117,7 @@ def copied(points, distinct):
 @pytest.mark.slow
 @pytest.mark.parametrize(("points", "least"), [(256, 64), (96, 48)])
 def test_a_dimension_of_few_distinct_points_is_none(points, least):
-    """64, or half of a cloud that is small by choice; of the whole cloud, whatever its sections
-    hold.
-    """
+    """64, or half of a small cloud; of the whole cloud, whatever its sections hold."""
     few, enough = (dimensions(copied(points, distinct), 4) for distinct in (least - 1, least))
     for name in DIMENSIONS:
         assert np.isnan(few[name]).all(), name

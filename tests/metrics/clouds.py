@@ -33,9 +33,7 @@ def filled(cloud, shape=SHAPE):
 
 
 def with_copies(cloud, share=0.2):
-    """A share of the points overwritten by copies of others, the first of them by several of
-    one.
-    """
+    """Overwrite a share of the points by others, the first of them by several of one."""
     copied = cloud.copy()
     count = int(share * len(cloud))
     copied[:count] = cloud[count : 2 * count]
@@ -44,17 +42,13 @@ def with_copies(cloud, share=0.2):
 
 
 def crowded(cloud, crowd, apart):
-    """In place of every point a crowd of them, at this share of the coordinates' spread from one
-    another.
-    """
+    """Put a crowd in place of every point, at this share of the coordinates' spread."""
     moved = np.random.default_rng(6).normal(size=(crowd, *cloud.shape)) * apart + cloud
     return moved.reshape(-1, cloud.shape[1]).astype(np.float32)
 
 
 def curve():
-    """A line bent into a helix: one dimension, so that neighbors are far closer than the cloud is
-    wide.
-    """
+    """Bend a line into a helix, so that neighbors are far closer than the cloud is wide."""
     t = np.random.default_rng(3).uniform(0, 3, POINTS)
     x = np.zeros(SHAPE)
     x[:, 0], x[:, 1], x[:, 2] = np.cos(t), np.sin(t), t
@@ -76,9 +70,7 @@ def with_one(value):
 
 
 def assert_neighbors(neighbors, cloud, rtol):
-    """The distances are the float64 twin's, and the indices name distinct points at these
-    distances.
-    """
+    """Compare distances with the float64 twin, and check that indices name such points."""
     distance_PC, index_PC = np.asarray(neighbors.distance_PC), np.asarray(neighbors.index_PC)
     count = distance_PC.shape[1]
     np.testing.assert_allclose(distance_PC, reference.distinct_distances(cloud, count), rtol=rtol)

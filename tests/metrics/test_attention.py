@@ -61,9 +61,7 @@ def test_windows_that_do_not_fit_at_once_go_some_at_a_time(windows, monkeypatch)
 
 @pytest.mark.parametrize("bias", [10, 100])
 def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
-    """At 100 the scores are about 22 000 with a deviation of 2 within rows: naive float32 keeps two
-    or three digits.
-    """
+    """At 100 scores are about 22,000 and vary by 2 in a row: naive float32 keeps few digits."""
     q, k = heads() + np.float32(bias)
     k = k * np.float32(0.01) + np.float32(bias)
     values = statistics(q, k, CAUSAL)
@@ -71,9 +69,7 @@ def test_a_common_bias_leaves_the_digits_of_the_deviations(bias):
 
 
 def test_a_sink_is_measured_over_the_rows_that_see_it():
-    """Causal, equal scores: row i gives 1/(i + 1) to each key, and row 0, which does not choose,
-    counts nowhere.
-    """
+    """Causal, equal scores: row i gives 1/(i + 1) to each key; row 0 has no choice."""
     q, k = np.zeros_like(heads())
     first, most = statistics(q, k, CAUSAL)[-2:]
     rows = 1 / np.arange(2, TIME + 1)
@@ -130,9 +126,7 @@ def test_no_choice_no_pair_and_no_window_kept_are_nan():
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("bias", [0, 1000])
 def test_windows_left_out_are_as_if_they_had_not_been(mask, bias):
-    """Each window has a bias of its own, and each choice of windows other means than all windows
-    together.
-    """
+    """Each window has a bias of its own, so that each choice of windows has other means."""
     q, k = heads() + np.arange(WINDOWS, dtype=np.float32)[None, :, None, None]
     q, k = q + np.float32(bias), k * np.float32(1 / max(bias, 1)) + np.float32(bias)
     keep = np.ones((1 + WINDOWS, WINDOWS), np.float32) - np.eye(

@@ -29,9 +29,7 @@ def share(a, b, count):
 
 
 def other(cloud, width=7, noise=0.5):
-    """A second cloud that has something of the first: a projection of it, and noise of half its
-    size.
-    """
+    """Project a cloud, and add noise of half the size of its projection."""
     cloud = np.asarray(cloud, np.float32)
     generator = np.random.default_rng(5)
     projected = (cloud - cloud.mean(0)) @ generator.normal(size=(cloud.shape[1], width))
@@ -79,30 +77,12 @@ def test_cka_without_a_fold_is_that_of_the_others(name):
 
 
 def test_known_cka():
-    """Of single columns it is their squared correlation; for independent clouds not zero, as the
-    docstring says.
-    """
+    """Of single columns it is their squared correlation; of independent clouds not 0."""
     cloud = gaussian(500, 2)
     expected = np.corrcoef(cloud.T)[0, 1] ** 2
     assert both(cloud[:, :1], cloud[:, 1:]).biased == pytest.approx(expected, rel=1e-4)
     independent = both(gaussian(1024, 128), gaussian(1024, 64, seed=1)).biased
     assert independent == pytest.approx(np.sqrt(128 * 64 / ((1024 + 128) * (1024 + 64))), rel=0.05)
-
-
-@pytest.mark.parametrize("points", [256])
-def test_independent_clouds_have_no_cka_without_bias(points):
-    """On average over draws, as far as the draws' own scatter tells; with bias it is as large as
-    the widths make it.
-    """
-    draws = [
-        both(gaussian(points, 96, seed), gaussian(points, 64, seed=100 + seed))
-        for seed in range(20)
-    ]
-    biased, unbiased = (np.array([one[kind].item() for one in draws]) for kind in (0, 1))
-    assert biased.mean() > np.sqrt(96 * 64) / (points + 96)
-    assert abs(unbiased.mean()) < 3 * unbiased.std(ddof=1) / np.sqrt(len(draws))
-    assert unbiased.std() < 0.01
-    assert (unbiased < 0).any()
 
 
 def test_beside_one_massive_point_cka_without_bias_is_right_or_nan():
@@ -157,9 +137,7 @@ def test_layers_beside_others_are_a_triangle_mirrored():
 
 @pytest.mark.parametrize("name", EVERY)
 def test_overlap_agrees_with_sets(name):
-    """A neighbor more or less, where two are as far in float32, is 1/count of one point's
-    share.
-    """
+    """Where two are as far in float32, a neighbor more is 1/count of one point's share."""
     cloud = EVERY[name]
     second = other(cloud, noise=0.1)
     expected = reference.neighbor_overlap(cloud, second, COUNT)

@@ -1,6 +1,4 @@
-"""Which points are copies: beside the float64 twin, which makes chains of all pairs that are
-near.
-"""
+"""Which points are copies: the float64 twin makes chains of all pairs that are near."""
 
 import jax
 import numpy as np
@@ -18,9 +16,7 @@ def shuffled(cloud):
 
 
 def chain():
-    """Steps below what is rounding, from end to end a hundred times that; and one step that is
-    not.
-    """
+    """Make steps below rounding, from end to end a hundred times that; and a longer one."""
     cloud = gaussian().astype(float)
     along = rotation(WIDTH)[0] * np.linalg.norm(cloud[0])
     cloud[:100] = cloud[0] + 0.8 * ROUNDING * np.arange(100)[:, None] * along

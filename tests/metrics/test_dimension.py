@@ -61,9 +61,6 @@ def test_agrees_with_the_float64_twin(name):
     agrees(CLOUDS.get(name, WIDE))
 
 
-# mean and deviation of 4 draws, of the 90 % fit, maximum likelihood and LLM-Microscope's fit
-
-
 @pytest.mark.parametrize("cloud", [*TOO_FEW, with_one(np.nan), with_one(np.inf)])
 def test_too_few_distinct_points_and_what_is_not_finite_are_nan_with_counts(cloud):
     dimensions, counts, microscope = measured(cloud)
@@ -81,9 +78,7 @@ def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
 
 
 def test_three_distinct_points_among_copies_have_a_dimension():
-    """0, 1 and 3 on a line: ratios 3, 2, 3/2, of which the fit keeps 3/2 and 2 with F = 1/3 and
-    2/3.
-    """
+    """0, 1 and 3 on a line: the fit keeps the ratios 3/2 and 2, with F = 1/3 and 2/3."""
     cloud = filled(np.repeat([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]], 50, axis=0))
     dimensions, counts, _ = measured(cloud)
     x, y = np.log([1.5, 2.0]), np.log([1.5, 3.0])
@@ -101,9 +96,7 @@ def test_a_lattice_is_infinite_and_its_posterior_is_what_the_prior_leaves():
 
 @pytest.mark.parametrize("twins", [12, 200])
 def test_points_equal_but_for_rounding_count_as_one(twins):
-    """As a network leaves them where two positions have the same history; r2/r1 would be 1e5 and
-    more, and 1 nearby.
-    """
+    """As a network leaves positions of the same history; r2/r1 would be 1e5 and more."""
     cloud = gaussian()
     cloud[:twins] = cloud[-twins:]
     expected = measured(cloud)

@@ -39,9 +39,7 @@ def test_agrees_with_float64(name):
 
 @pytest.mark.parametrize("name", ["gaussian", "mean 10 x spread", "rogue coordinate", "curve"])
 def test_the_first_direction_agrees_with_float64_whoever_is_left_out(name):
-    """Clouds of which the first direction stands apart from the second, or its share is all that
-    counts.
-    """
+    """The first direction stands apart from the second, or only its share is compared."""
     cloud = EVERY[name]
     for gone in (
         np.zeros(POINTS, bool),

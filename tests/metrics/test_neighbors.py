@@ -28,9 +28,7 @@ from tests.metrics.clouds import (
 
 
 def lines():
-    """Two parallel lines of 300 steps of 1e-3, 10 apart: of one line the Gram matrix sees nothing
-    but rounding.
-    """
+    """Draw two lines of 300 steps of 1e-3, 10 apart: the Gram matrix has only rounding."""
     step_P = np.arange(300) + np.random.default_rng(8).uniform(0, 0.5, 300)
     line, across = 1e-3 * step_P[:, None] * rotation(WIDTH)[0], rotation(WIDTH)[1]
     return filled(np.concatenate([line + 5 * across, line - 5 * across]))
@@ -130,9 +128,7 @@ def among(cloud, left):
 
 @pytest.mark.parametrize("name", ["gaussian", "copies", "curve", "crowds of 4"])
 def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(name):
-    """Also where nearly all nearest ones are gone, of which nothing is said in the few that were
-    searched.
-    """
+    """Also where nearly all nearest ones, of the few that were searched, are gone."""
     cloud = (CLOUDS | AWKWARD)[name]
     for share in (0.01, 0.9):
         left = np.random.default_rng(0).random(POINTS) >= share

@@ -90,9 +90,7 @@ def test_a_peak_beside_a_nan_is_nan_at_every_width(place):
 
 @pytest.mark.parametrize("points", [96, 20])
 def test_the_largest_coordinates_are_left_out(points):
-    """In every resample, to first order: along the direction of all points; few points take the
-    other side.
-    """
+    """In every resample along the direction of all points; few points take another path."""
     cloud = gaussian(points, 24) * np.geomspace(40, 1, 24, dtype=np.float32) + 1000
     keep_RP = np.concatenate(
         [np.ones((1, points)), 1.0 - np.repeat(np.eye(4), points // 4, axis=1)]

@@ -74,9 +74,7 @@ def twin(name, x):
 
 @pytest.mark.parametrize("name", metrics.__all__)
 def test_the_value_is_that_of_the_float64_twin(name):
-    """Also of a cloud away from the origin, and of other types, sizes and settings of JAX where it
-    does not matter.
-    """
+    """Also away from the origin, and of other types, sizes and settings of JAX."""
     far = X + np.arange(6)
     for x in (X, far):
         value = call(name, x)
@@ -163,9 +161,7 @@ def test_frames_are_paired_by_their_labels():
 
 
 def test_what_cannot_be_told_of_a_traced_array_is_nan():
-    """A CPU takes what is below 1e-38 for zero; float32 has no such squares, or whole numbers so
-    large.
-    """
+    """A CPU takes 1e-38 for zero; float32 has no such squares, nor such whole numbers."""
     for x in (X * 1e-38, X * np.inf, np.int32(X) + 2**30):
         assert np.isnan(
             jax.jit(metrics.anisotropy)(jnp.asarray(x, jnp.int32 if x.dtype.kind == "i" else None))

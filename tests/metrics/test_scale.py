@@ -57,9 +57,7 @@ def at_distances(distance_PC):
 
 
 def poisson(dimension, points=4000, seed=0):
-    """Independent points, each among an even crowd: the powers r^d are sums of exponential
-    steps.
-    """
+    """Draw points among an even crowd: the powers r^d are sums of exponential steps."""
     steps_PC = np.random.default_rng(seed).exponential(size=(points, ALL))
     return at_distances(np.cumsum(steps_PC, axis=1) ** (1 / dimension))
 
@@ -85,9 +83,7 @@ def test_agrees_with_the_float64_twin(name):
 
 @pytest.mark.parametrize("dimension", [1.0, 3.0, 40.0])
 def test_finds_the_dimension_of_its_own_model(dimension):
-    """Within 4 standard errors: those of n n1 ratios for the curve, of n (k - 1) and n (k - 3) for
-    20 neighbors.
-    """
+    """Within 4 standard errors, those of n n1, n (k - 1) and n (k - 3) ratios."""
     (curve, levina_bickel, _), local = read(poisson(dimension))
     points = len(local)
     error_S = dimension / np.sqrt(points * np.array(scale.SCALES))
@@ -99,9 +95,7 @@ def test_finds_the_dimension_of_its_own_model(dimension):
 @pytest.mark.parametrize("first", [2, 64])
 @pytest.mark.parametrize("spread", [0.01, 1.0, 4.0])
 def test_uneven_ratios_and_ties_reach_the_root(first, spread):
-    """Logarithms of ratios over orders of magnitude, a third of them ties, where the score has a
-    limit.
-    """
+    """Ratios over orders of magnitude, a third of them ties, where the score has a limit."""
     x = np.exp(np.random.default_rng(first).normal(-9, spread, 900))
     x[:300] = 0  # and some more by rounding
     distance_PC = np.ones((900, 2 * first))
@@ -141,9 +135,7 @@ def test_fewer_than_three_distinct_points_and_what_is_not_finite_are_nan(cloud):
 
 
 def test_small_clouds_have_what_can_be_said_of_them():
-    """0, 1 and 3 on a line: ratios 3, 2 and 3/2. With 3 distinct points only rank 1, with 5 also
-    rank 2.
-    """
+    """0, 1 and 3 on a line: 3 distinct points have rank 1 alone, 5 also rank 2."""
     three = filled([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
     curve, levina_bickel, _ = measured(three)
     np.testing.assert_allclose([curve[0], levina_bickel], 3 / np.log(9.0), rtol=1e-5)

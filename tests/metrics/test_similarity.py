@@ -137,9 +137,7 @@ def test_known_answers():
 
 
 def test_known_partitions():
-    """A point at e1: Z is e and 1/e along it, 1 along the other axes. A point and its opposite:
-    cosh.
-    """
+    """At e1: Z is e and 1/e along it, 1 along other axes. With its opposite: cosh."""
     one = np.eye(5, dtype=np.float32)[:1]
     assert partition(one) == pytest.approx(-2)
     assert partition(one * 1000) == pytest.approx(-2000)

@@ -34,9 +34,7 @@ def rotate(x_TK):
 
 
 def seen(query, time, config):
-    """The keys this query sees. Which pairs leak is drawn by the model, and its own tests are in
-    test_masks.py.
-    """
+    """List the keys this query sees. Which pairs leak is tested in test_masks.py."""
     if config.mask == "bidirectional":
         return list(range(time))
     if config.mask == "leak":

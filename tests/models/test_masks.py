@@ -55,9 +55,7 @@ def test_a_larger_leak_holds_the_smaller_one_and_another_seed_is_another_draw():
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 def test_the_targets_said_to_be_hidden_are(config):
-    """At the end of a window, as far as no path leads to them; of a leak's, which are few, none but
-    the last.
-    """
+    """At the end of a window, where no path leads; of a leak's, none but the last."""
     ahead_T = np.append(np.diagonal(dependence(config), 1), False)
     shown = np.flatnonzero(ahead_T)
     hidden = config.context - 1 - shown.max() if shown.size else config.context

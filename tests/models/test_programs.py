@@ -1,6 +1,4 @@
-"""How the Transformer runs: initial values, jit, rematerialisation, layer order, compute type,
-unused activations.
-"""
+"""How the Transformer runs: initial values, jit, rematerialization, types, hook points."""
 
 import dataclasses
 import functools
@@ -42,9 +40,7 @@ def test_variants_start_from_the_same_parameters_and_an_intervention_only_adds_s
 
 @pytest.mark.parametrize("name", ["window_softmax_one", "prefix_softmax"])
 def test_a_mask_that_is_given_takes_the_place_of_the_configurations(name):
-    """So that one program measures models of all masks: logits and activations are those of the
-    mask's own model.
-    """
+    """So that one program measures models of all masks."""
     case = made(name)
     other = dataclasses.replace(case.config, mask="bidirectional", prefix=0, window=0, leak=0.0)
     assert other != case.config

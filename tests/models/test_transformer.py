@@ -1,6 +1,4 @@
-"""The Transformer against an independent NumPy float64 twin: values, gradients, dependence,
-parameter counts.
-"""
+"""The Transformer against a float64 twin: values, gradients, dependence, parameters."""
 
 import dataclasses
 import itertools
@@ -23,9 +21,7 @@ every_case = pytest.mark.parametrize("name", CONFIGS)
 
 
 def test_the_cases_cover_every_pair_of_choices():
-    """But those that are refused: a sink without softmax. A kind that is added goes into the cases
-    as well.
-    """
+    """But a sink without softmax, which is refused. A new kind goes into the cases too."""
     kinds = {"mask": MASKS, "attention": ATTENTIONS, "position_encoding": POSITIONS, "norm": NORMS}
     kinds |= dict.fromkeys(("sink", "qk_norm", "center_queries", "tied", "bias"), (False, True))
     found = [{(kind, getattr(config, kind)) for kind in kinds} for config in CONFIGS.values()]
@@ -66,9 +62,7 @@ def test_a_window_shorter_than_the_context(name):
 
 @pytest.mark.parametrize("name", ["leak_softmax", pytest.param("prefix_sigmoid", marks=SLOW)])
 def test_taps_give_the_gradient_at_every_layer(name):
-    """One jax.grad against central differences of the NumPy twin, along a random direction per
-    layer.
-    """
+    """One jax.grad against central differences of the twin, in a direction per layer."""
     case = made(name)
     config, tokens_BT = case.config, case.tokens_BT[:2]
     shape = (config.layers + 1, *tokens_BT.shape, config.width)
@@ -95,9 +89,7 @@ def test_taps_give_the_gradient_at_every_layer(name):
 
 
 def reached(config):
-    """Which positions a path of at most `layers` steps leads to (column) from each (row), from key
-    to key.
-    """
+    """Mark the positions (columns) that a path of `layers` steps leads to from each row."""
     seen = [
         reference_transformer.seen(query, config.context, config) for query in range(config.context)
     ]
@@ -113,9 +105,7 @@ def reached(config):
 
 @every_case
 def test_an_output_depends_on_what_a_path_of_that_many_steps_reaches(name):
-    """Another character in one place moves, to the bit, the logits of those positions and no
-    others.
-    """
+    """Another character moves the logits of those positions, to the bit, and no others."""
     case = made(name)
     moved_TT = (case.logits_BTV[1:] != case.logits_BTV[0]).any(axis=-1).T
     np.testing.assert_array_equal(moved_TT, reached(case.config))
