@@ -243,9 +243,9 @@ def read_activations(
 ) -> Read:
     """Read Z inputs of W windows, `batch_size` in a pass, into the arrays to measure, in float32.
 
-    Without `heads`, queries and keys are one zero for each input. `reported` keeps the hidden states
-    that the model reports instead of block outputs. UserError where a number is not finite, or a
-    layer or an attention call was not captured.
+    `heads` reads queries and keys too. `reported` keeps the hidden states that the model reports
+    instead of block outputs. UserError where a number is not finite, or a layer or an attention
+    call was not captured.
     """
     inputs, windows = tokens_ZWT.shape[:2]
     arrays: dict[str, np.ndarray] = {}  # (Z, layer, W, …)
@@ -268,8 +268,7 @@ def read_activations(
                 if name not in arrays:
                     arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
                 arrays[name][z, n, rows] = x
-    none = np.zeros((inputs, 1, 1, 1, 1, 1), np.float32)
-    return Read(*(arrays.get(name, none) for name in (RESIDUALS, "queries", "keys")))
+    return Read(*(arrays.get(name) for name in (RESIDUALS, "queries", "keys")))
 
 
 def to_array(x: torch.Tensor) -> np.ndarray:

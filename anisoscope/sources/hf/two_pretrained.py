@@ -28,7 +28,6 @@ from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.measure_model import as_arguments, evaluation_mode, open_model
-from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.text_chunks import (
     CommonPoints,
     Ends,
@@ -88,9 +87,7 @@ def open_side(name: str) -> Side:
     config = from_dict(settings, PretrainedConfig)
     revisions = revision_steps(config.pretrained)
     step = two_models.choose_step(name, list(revisions))
-    location = find_weights(config.pretrained.name, revisions[step])
-    loaded = load_model.load_model(location, config.pretrained)
-    tokenizer = load_model.read_tokenizer(location)
+    loaded, tokenizer = open_model(config.pretrained.name, revisions[step], None, config)
     corpus = texts.load(config.data, config.window)
     return make_side(name, loaded, tokenizer, corpus, config, step)
 
@@ -173,8 +170,8 @@ def make_side(
     step: int,
 ) -> Side:
     """Describe how a loaded model reads the chunks of a text."""
-    if not loaded.reads_text or loaded.adapter.tokens_per_position:
-        why = "several tokens share a position" if loaded.reads_text else "it reads no text"
+    if loaded.adapter.tokens_per_position:
+        why = "several tokens share a position"
         raise UserError(f"--similarity={name}: {why}; name another model")
     special, window = config.special_tokens, config.window
     if config.characters is not None:

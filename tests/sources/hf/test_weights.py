@@ -1,15 +1,11 @@
-"""Real weights: three that packages carry, and OPT-125m, which needs a hub and enwik8."""
+"""Real weights: two that packages carry, and OPT-125m, which needs a hub and enwik8."""
 
 import importlib.util
-import json
 import os
 import pathlib
-import re
 
 import numpy as np
 import pytest
-import safetensors.torch
-import tokenizers
 import torch
 import transformers
 
@@ -20,12 +16,10 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards, load_model, pretrained_weights
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.token_windows import make_windows, validation_text
-from anisoscope.utils.errors import UserError
 from tests.program import run_notebook
 from tests.sources.hf import tiny_models
 
 MEASURE = MeasureConfig(points=1024, batches=1)
-SMILES = r"\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|/|:|~|@|\?|>>?|\*|\$|%[0-9]{2}|[0-9]"
 
 
 def package(name):
@@ -111,61 +105,6 @@ def test_a_decoder_in_four_bits():
     assert share(middle_PD) > 0.98
     assert share(middle_PD[~massive_P]) < 0.15
     assert share(read[11].reshape(-1, 576)) < 0.2  # two blocks before
-
-
-def reactions():
-    """Amides from acids and amines, and esters from acids and alcohols, one reaction after
-    another.
-    """
-    acids = "CC CCC c1ccccc1 Cc1ccc(cc1) COc1ccc(cc1) Clc1ccc(cc1) Fc1ccccc1 CC(C) C1CCCCC1"
-    others = "NCc1ccccc1 NCCC NC1CCCCC1 NCCOC Nc1ccc(C)cc1 N1CCOCC1 N1CCCCC1 NC(C)C "
-    others += "OCC OC OC(C)C OCc1ccccc1 OCCCl OCC(F)(F)F"
-    pairs = [(acid, other) for acid in acids.split() for other in others.split()]
-    lines = [f"{acid}C(=O)O.{other}>>{acid}C(=O){other}" for acid, other in pairs]
-    return "".join(np.random.default_rng(0).permutation(lines * 3).tolist())
-
-
-def convert(to):
-    """The package's pickled weights, read without running what is pickled, as safetensors with a
-    tokenizer beside.
-    """
-    folder = next((package("rxnmapper") / "models" / "transformers").iterdir())
-    weights = torch.load(folder / "pytorch_model.bin", weights_only=True, map_location="cpu")
-    settings = json.loads((folder / "config.json").read_text())
-    kept = {"model_type": "albert", "architectures": settings["architectures"]}
-    names = "embedding_size hidden_size intermediate_size num_attention_heads num_hidden_layers "
-    names += "vocab_size layer_norm_eps hidden_act pad_token_id"
-    kept |= {name: settings[name] for name in names.split()}
-    (to / "config.json").write_text(json.dumps(kept))
-    safetensors.torch.save_file(
-        {name: x.clone() for name, x in weights.items() if "pooler" not in name},
-        to / "model.safetensors",
-    )
-    lines = (folder / "vocab.txt").read_text().splitlines()
-    ids = {line.strip(): i for i, line in enumerate(lines)}
-    made = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "[UNK]"))
-    made.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(SMILES), "isolated")
-    special = {f"{name}_token": f"[{name.upper()}]" for name in ("unk", "mask", "cls", "sep")}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=made, **special).save_pretrained(to)
-
-
-def test_an_encoder_of_reactions_with_a_vocabulary_of_its_own(tmp_path):
-    convert(tmp_path)
-    loaded, tokenizer = load(tmp_path)
-    windows = make_windows(reactions(), tokenizer, 128, False, MEASURE)
-    assert windows.attributes["unknown_tokens"] < 0.01
-    assert loaded.blocks == 12  # one module, twelve times
-    assert guards.check_final_norm(loaded, windows.probe.tokens_GWT[0, 0])
-    assert (
-        "softmax of q and k is the model's own"
-        in guards.check_attention(loaded, windows.probe.tokens_GWT[0, :2])[1]
-    )
-    found = guards.check_bits_per_byte(loaded, windows, 8, None)
-    assert found["bits_per_byte"] < found["bits_bound"]
-    read = read_activations(loaded, windows.probe.tokens_GWT[:1, :8], 8, heads=False).resid_ZLBTD[0]
-    assert all(0.02 < share(layer.reshape(-1, 256)) < 0.9 for layer in read)
-    with pytest.raises(UserError, match=re.escape("unknown to the tokenizer")):
-        make_windows(english(), tokenizer, 128, False, MEASURE)
 
 
 # Anisotropy of OPT-125m, hidden states 1 to 11, read off the authors' plot to 0.005.
