@@ -17,7 +17,6 @@ import transformers
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
@@ -35,7 +34,7 @@ from tests.program import run_examples
 from tests.sources.hf import own_in_torch, tiny_models
 from tests.tiny import config as own_config
 
-MEASURE = MeasureConfig(points=64, batches=2, folds=2)
+MEASURE = dataclasses.replace(PretrainedConfig().measure, points=64, batches=2, folds=2)
 PAIRS = r"[a-z]{1,2}|[^a-z]"  # a tokenizer that reads two letters at a time
 
 
