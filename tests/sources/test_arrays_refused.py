@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 
 from anisoscope import make_measure, measure, measure_attention
+from anisoscope.sources import arrays
 from anisoscope.utils import memory
 from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
 
@@ -75,6 +76,7 @@ def test_arrays_that_cannot_be_measured_are_refused(vectors, options, words):
     [
         (HEADS, {"num_chunks": 4}, "a whole number from 1 to 3"),
         (HEADS, {"mask": "forward"}, "mask is forward; pass causal"),
+        (HEADS, {"mask": np.zeros((4, 4), bool)}, "mask shows no key to any query"),
         (HEADS[:, :1], {}, "repeat keys that several heads share"),
         (HEADS + 1e9, {}, "keys of layer 0, head 0: float32 would lose"),
         (np.float32(HEADS) * np.float32(1e-41), {}, "keys: the largest coordinate"),
@@ -99,6 +101,15 @@ def test_functions_of_what_cannot_be_measured_are_refused(function, words):
     )
     with pytest.raises(ValueError, match=words):
         measure_x(x)
+
+
+def test_quantities_without_a_value_are_named(caplog):
+    table = measured(CLOUDS, families="similarity", nulls=())
+    arrays.warn_of_missing(table)
+    assert "NaN" not in caplog.text
+    table.drift[:] = np.nan
+    arrays.warn_of_missing(table)
+    assert "NaN in every layer: drift; they need more points" in caplog.text
 
 
 @pytest.mark.parametrize(("clusters", "said"), [(None, True), (EACH // 8, False)])

@@ -49,6 +49,10 @@ def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_n
 def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="a has 128 points and b 120"):
         anisoscope.compare(A, B[:, :120])
+    infinite = B.copy()
+    infinite[1, 3, 2] = np.inf
+    with pytest.raises(ValueError, match="layer 1 of b: 1 of 1152 numbers are not finite"):
+        anisoscope.compare(A, infinite)
     frame = pd.DataFrame(A[0])
     with pytest.raises(ValueError, match="indexes of a and b differ"):
         anisoscope.compare(frame, frame[::-1])

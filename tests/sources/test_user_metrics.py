@@ -49,6 +49,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
         ({"a b": share}, "no name of a variable"),
         ({"own": 3}, "not a function"),
         ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
+        ({"own": lambda cloud: 1 // 0}, r"'own' raised ZeroDivisionError.*shape \(96, 6\)"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(metrics, words):
