@@ -278,15 +278,12 @@ def measure(todo: Work) -> None:
 def fit_tangents(todo: Work) -> None:
     """Fit the early subspaces of all runs before the sweep, which uses other seeds as controls."""
     for name, config, text, path in todo.runs.values():
-        with run_tangents.open_study(config, text, path, name) as study:
-            tangent_stage.fit_early(study, todo.stop)
+        tangent_stage.fit_early(run_tangents.RunStudy(config, text, path, name), todo.stop)
     configs = {name: run.config for name, run in todo.runs.items()}
     for key, (name, config, text, path) in todo.runs.items():
         other = run_tangents.other_seed(key, configs)
         control = None if other is None else todo.runs[other].folder / tangent_stage.EARLY
-        with run_tangents.open_study(config, text, path, name) as study:
-            study.other = control
-            sweep.sweep(study, todo.stop)
+        sweep.sweep(run_tangents.RunStudy(config, text, path, name, control), todo.stop)
         todo.stop.check(f"{name}: stopped when tangents were done")
     if len(todo.runs) > 1 and processes.is_first():
         print(on_disk.write_tangents(todo.folders(), todo.request.root))

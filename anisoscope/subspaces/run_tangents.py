@@ -1,10 +1,9 @@
 """Run the stage `tangents` on our checkpoints, by one compiled program and the next training step."""
 
-import contextlib
 import dataclasses
 import functools
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,7 +24,7 @@ from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_table
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_gradients import basis, make_windows, read_width
 from anisoscope.subspaces.tangent_quantities import FITS
-from anisoscope.training import checkpoint
+from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.settings import to_dict
@@ -38,31 +37,28 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
     step_files.check_folder(run / step_files.TANGENTS, made_by)
 
 
-@contextlib.contextmanager
-def open_study(
-    config: Config, corpus: Corpus, run: pathlib.Path, name: str
-) -> Iterator[tangent_stage.Study]:
-    """Open the checkpoints of a run."""
-    kept = checkpoint_steps(config)
-    with contextlib.closing(checkpoint.Checkpoints(run / "checkpoints", kept)) as store:
-        yield RunStudy(Checkpoints(config, corpus, run, name, kept, store))
-
-
 class RunStudy(tangent_stage.Study):
     """The checkpoints of a run; windows and programs are made at first use."""
 
     fits = FITS
 
-    def __init__(self, source: Checkpoints):
-        super().__init__(source)
-        config, corpus = source.config, source.corpus
-        self.config, self.store = config, source.store
-        self.tangents, self.steps = config.tangents, source.steps
+    def __init__(
+        self,
+        config: Config,
+        corpus: Corpus,
+        run: pathlib.Path,
+        name: str,
+        other: pathlib.Path | None = None,
+    ):
+        self.steps, self.store = checkpoint_steps(config), CheckpointReader(run / "checkpoints")
+        super().__init__(Checkpoints(config, corpus, run, name, self.steps, self.store))
+        self.config, self.corpus, self.tangents = config, corpus, config.tangents
+        self.other = other
         self.early = early_steps(config, config.tangents)
         self.layers, self.width = config.model.layers + 1, read_width(config.model)
         self.made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
         label = OBJECTIVES[config.objective].label
-        self.about_model = run_attributes(config, corpus, source.name) | {
+        self.about_model = run_attributes(config, corpus, name) | {
             "input": f"validation windows as in training (predicts {label}), model applied in float32",
             "width": self.width,
         }
@@ -70,16 +66,16 @@ class RunStudy(tangent_stage.Study):
 
     @functools.cached_property
     def windows(self):
-        return make_windows(self.config, self.tangents, self.source.corpus)
+        return make_windows(self.config, self.tangents, self.corpus)
 
     @functools.cached_property
     def update(self) -> NextStep:
-        return NextStep(self.config, self.source.corpus, self.store)
+        return NextStep(self.config, self.corpus, self.store)
 
     @functools.cached_property
     def programs(self) -> tuple[Callable, Callable]:
         model = dataclasses.replace(share_program(self.config.model), dtype="float32")
-        return make_programs(model, self.tangents, self.source.corpus.vocab_size)
+        return make_programs(model, self.tangents, self.corpus.vocab_size)
 
     def cloud(self, step: int) -> Array:
         params = self.store.restore_params(step)

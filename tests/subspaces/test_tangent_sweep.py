@@ -28,11 +28,15 @@ STEPS = [0, 1, 2, 4, 5, 6]
 BASIS = tangent_gradients.basis(16, 15)
 
 
-def swept(folder):
+def make_study(folder):
     """Its own early proxies are in the place of another seed's."""
-    with Stop() as stop, run_tangents.open_study(config(), corpus(), folder, "run") as study:
+    return run_tangents.RunStudy(config(), corpus(), folder, "run", folder / tangent_stage.EARLY)
+
+
+def swept(folder):
+    study = make_study(folder)
+    with Stop() as stop:
         tangent_stage.fit_early(study, stop)
-        study.other = folder / tangent_stage.EARLY
         sweep(study, stop)
 
 
@@ -158,10 +162,8 @@ def test_stopped_anywhere_and_gone_on_is_never_stopped(run, trained, tmp_path):
         (again / "tangents" / f"{step}.nc").unlink()
     stop = Stop()
     stop.requested = True
-    with run_tangents.open_study(config(), corpus(), again, "run") as study:
-        study.other = again / tangent_stage.EARLY
-        with pytest.raises(Stopped, match="before measuring step 2"):
-            sweep(study, stop)
+    with pytest.raises(Stopped, match="before measuring step 2"):
+        sweep(make_study(again), stop)
     swept(again)
     for path in (*run.rglob("tangents/*.nc"), run / "tangents.nc"):
         assert path.read_bytes() == (again / path.relative_to(run)).read_bytes(), path
