@@ -85,6 +85,28 @@ def center_queries(
     return (q_BTHK.astype(jnp.float32) - mean_BTHK).astype(q_BTHK.dtype)
 
 
+def _scores(q_BHTK: Array, k_BHTK: Array) -> Array:
+    return jnp.einsum("bhtk,bhsk->bhts", q_BHTK, k_BHTK, preferred_element_type=jnp.float32)
+
+
+@jax.custom_vjp
+def _scores_of_bfloat16(q_BHTK: Array, k_BHTK: Array) -> Array:
+    """Compute float32 scores whose gradient is rounded to bfloat16, as in fused attention."""
+    return _scores(q_BHTK, k_BHTK)
+
+
+def _scores_gradient(inputs: tuple[Array, Array], gradient_BHTT: Array) -> tuple[Array, Array]:
+    q_BHTK, k_BHTK = inputs
+    gradient_BHTT = gradient_BHTT.astype(jnp.bfloat16)
+    return (
+        jnp.einsum("bhts,bhsk->bhtk", gradient_BHTT, k_BHTK),
+        jnp.einsum("bhts,bhtk->bhsk", gradient_BHTT, q_BHTK),
+    )
+
+
+_scores_of_bfloat16.defvjp(lambda q, k: (_scores(q, k), (q, k)), _scores_gradient)
+
+
 def attend(
     q_BTHK: Float[Array, "B T H K"],
     k_BTHK: Float[Array, "B T H K"],
@@ -104,9 +126,8 @@ def attend(
 
     def mix(q_BHTK: Array, k_BHTK: Array, v_BHTK: Array, sink: Sink | None) -> Array:
         width = q_BHTK.shape[-1]
-        scores_BHTT = jnp.einsum(
-            "bhtk,bhsk->bhts", q_BHTK * width**-0.5, k_BHTK, preferred_element_type=jnp.float32
-        )
+        product = _scores_of_bfloat16 if q_BHTK.dtype == jnp.bfloat16 else _scores
+        scores_BHTT = product(q_BHTK * width**-0.5, k_BHTK)
         if visible_TT is not None:
             # Unlike a selection, adding -inf needs no array in the backward pass.
             scores_BHTT += jnp.where(visible_TT, 0.0, -jnp.inf)[None, None]

@@ -1,6 +1,7 @@
 """Programs of accelerators: the same outputs and gradients as on a CPU, and cuDNN's attention."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -132,3 +133,20 @@ def test_a_gpus_training_program_calls_cudnn_in_both_passes_and_has_no_loop(
     assert "stablehlo.while" not in program
     assert "__cudnn" not in lowered(changed(attention="sigmoid"))
     assert "stablehlo.while" in lowered(changed(layers=transformer.MOST_UNROLLED + 1))
+
+
+def test_gradients_of_scores_are_products_in_bfloat16_close_to_float32():
+    q_BTHK, k_BTHK, v_BTHK = jax.random.normal(jax.random.key(0), (3, 2, 16, 2, 8))
+
+    def loss(q_BTHK, k_BTHK, dtype):
+        heads = (x.astype(dtype) for x in (q_BTHK, k_BTHK, v_BTHK))
+        visible_TT = jnp.tril(jnp.ones((16, 16), bool))
+        mixed = attend(*heads, visible_TT, ATTENTIONS["softmax"], 16)
+        return jnp.square(mixed.astype(jnp.float32)).sum()
+
+    gradient = jax.grad(loss, (0, 1))
+    exact = gradient(q_BTHK, k_BTHK, jnp.float32)
+    for half, true in zip(gradient(q_BTHK, k_BTHK, BFLOAT16), exact, strict=True):
+        np.testing.assert_allclose(half, true, atol=0.03 * np.abs(true).max())
+    program = str(jax.make_jaxpr(lambda *x: gradient(*x, BFLOAT16))(q_BTHK, k_BTHK))
+    assert set(re.findall(r"(\w+)\[2,2,16,8\] = dot_general\[", program)) == {"bf16"}
