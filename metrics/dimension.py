@@ -3,7 +3,6 @@
 Copies count once, but for LLM-Microscope's rule, computed from the numbers of copies.
 """
 
-from fractions import Fraction
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -25,11 +24,11 @@ def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
 
 
-def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Scalar:
+def twonn(neighbors: Neighbors) -> Scalar:
     """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2).
 
     x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of the n distinct points, sorted, of which the
-    smallest int(fraction n) enter (at least one, at most n - 1). Range: > 0; biased low above about
+    smallest int(0.9 n) enter (at least one, at most n - 1). Range: > 0; biased low above about
     15 dimensions (33 for a Gaussian of 50, at 4096 points). Fewer than 3 distinct points: NaN. All
     ratios that enter equal to 1: inf.
     """
@@ -37,8 +36,7 @@ def twonn(neighbors: Neighbors, fraction: float = 0.9) -> Scalar:
     count = usable_P.sum()
     x_P = jnp.sort(jnp.where(usable_P, _log_ratios(neighbors), jnp.inf), stable=False)
     # in integers: float32 would round 0.9 n to either side
-    share = Fraction(fraction).limit_denominator(1000)
-    kept = jnp.clip(count * share.numerator // share.denominator, 1, jnp.maximum(count - 1, 1))
+    kept = jnp.clip(count * 9 // 10, 1, jnp.maximum(count - 1, 1))
     return _slope_through_origin(x_P, jnp.arange(1, x_P.size + 1) / count, kept, count)
 
 

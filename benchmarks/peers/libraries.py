@@ -10,7 +10,6 @@ import importlib.metadata
 import json
 import pathlib
 import sys
-import warnings
 
 import numpy as np
 
@@ -27,8 +26,6 @@ DEVICE = "cuda" if torch and torch.cuda.is_available() else "cpu"
 def skdim_values(cloud_PD):
     import skdim
 
-    # points with copies, which the table shows
-    warnings.filterwarnings("ignore", message="Dropping|Gride")
     found = {
         "twonn": skdim.id.TwoNN(discard_fraction=0.1).fit(cloud_PD).dimension_,
         "twonn_mle": skdim.id.TwoNN(discard_fraction=0.0, method="mle").fit(cloud_PD).dimension_,
@@ -48,15 +45,10 @@ def dadapy_values(cloud_PD):
     from dadapy.data import Data
 
     points = len(cloud_PD)
-    warnings.filterwarnings("ignore")  # points with copies, which the table shows
     data = Data(coordinates=cloud_PD, verbose=False)
     bayes, bayes_std, _ = data.compute_id_2NN_wprior()
-    try:
-        base = data.compute_id_2NN(algorithm="base", mu_fraction=0.9)[0]
-    except ValueError:  # the fit refuses the infinite ratio of a point with a copy
-        base = np.nan
     found = {
-        "twonn": base,
+        "twonn": data.compute_id_2NN(algorithm="base", mu_fraction=0.9)[0],
         "twonn_mle": data.compute_id_2NN(algorithm="ml")[0],
         "twonn_bayes": bayes,
         "twonn_bayes_std": bayes_std,

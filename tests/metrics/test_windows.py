@@ -6,7 +6,7 @@ import pytest
 
 from anisoscope.metrics import windows
 from tests import reference_leading
-from tests.metrics.clouds import CLOUDS, EVERY, POINTS, gaussian
+from tests.metrics.clouds import CLOUDS, EVERY, POINTS, filled, gaussian
 
 GENERATOR = np.random.default_rng(0)
 WINDOW = GENERATOR.permutation(np.repeat([3, 7, 8, 40], [1, POINTS - 101, 80, 20]))
@@ -52,10 +52,10 @@ def test_curvature_of_paths_whose_angles_are_known():
     turning = np.stack([np.cos(0.3 * place), np.sin(0.3 * place)], axis=1)
     there_and_back = (place % 2)[:, None] * np.ones(3)
     for path, angle in ((line, 0), (turning, 0.3), (there_and_back, np.pi)):
-        found = turns(path.astype(np.float32), every, place)
+        found = turns(filled(path), every, place)
         assert np.asarray(found.valid_P).sum() == POINTS - 2
         np.testing.assert_allclose(np.asarray(found.angle_P)[1:-1], angle, atol=2e-3)
-    steps = gaussian(width=256)
+    steps = gaussian()
     for path, angle in ((steps.cumsum(axis=0), np.pi / 2), (steps, 2 * np.pi / 3)):
         found = turns(path, every, place)
         np.testing.assert_allclose(np.mean(found.angle_P[1:-1]), angle, atol=0.01)
