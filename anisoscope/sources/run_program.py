@@ -194,7 +194,7 @@ def next_tokens(tokens_ZBT: Array) -> Array:
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
 
 
-def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
+def probe_batches(probe: Probe, seed: int | Array, visible_TT: Array) -> Batches:
     """Make batches with two position sets: all positions, and all but the first token.
 
     The second set drops the first vector of each window from the clouds, and the first token from
@@ -203,6 +203,7 @@ def probe_batches(probe: Probe, keys_G: Array, visible_TT: Array) -> Batches:
     visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
     windows_G = probe.tokens_GWT, probe.shuffled_GWT, *targets
+    keys_G = batch_keys(seed, len(probe.tokens_GWT))
     return Batches(windows_G, keys_G, probe.picks_SGP, visible_STT, probe.types)
 
 
@@ -241,8 +242,7 @@ def _jit_program(
 
     def measure(params: dict, references: dict[str, dict], fixed: Fixed) -> Measured:
         others = {name: (other, fixed) for name, other in references.items()}
-        keys_G = batch_keys(fixed.seed, settings.batches)
-        batches = probe_batches(fixed.probe, keys_G, fixed.visible_TT)
+        batches = probe_batches(fixed.probe, fixed.seed, fixed.visible_TT)
         return measure_batches(spec, (params, fixed), others, batches)
 
     # On a GPU XLA would try dozens of Triton's kernels for every product of float32.

@@ -82,10 +82,9 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
     try:
         found = [np.asarray(metric(cloud)) for cloud in clouds]
     except Exception as error:
-        what = f"metrics: {name!r} raised {type(error).__name__}: {error}"
-        raise ValueError(
-            f"{what}; it gets clouds of shape {cloud_PD.shape}, or fewer points"
-        ) from error
+        why = ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
+        what = f"metrics: {name!r} raised {why}; it gets clouds of shape {cloud_PD.shape}"
+        raise ValueError(f"{what}, or fewer points") from error
     if shapes := {value.shape for value in found} - {()}:
         raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
     value_R = np.array(found, np.float64)

@@ -55,12 +55,7 @@ def made(apply, settings, over_clouds=jax.lax.map):
         run_program.make_activate(apply, settings, read), settings, over_clouds=over_clouds
     )
     return lambda params, others, probe, visible_TT: activations.measure_batches(
-        spec,
-        params,
-        others,
-        run_program.probe_batches(
-            probe, activations.batch_keys(settings.seed, settings.batches), visible_TT
-        ),
+        spec, params, others, run_program.probe_batches(probe, settings.seed, visible_TT)
     )
 
 

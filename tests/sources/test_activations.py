@@ -5,6 +5,7 @@ and as a program.
 import functools
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from anisoscope.measurement.null_models import PERMUTATIONS, permuted
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources import activations
 from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.training import train_program
 from anisoscope.utils import mesh
-from anisoscope.utils.settings import MeshConfig
+from anisoscope.utils.settings import MeshConfig, replace
 from tests import reference_comparison
+from tests import tiny as training
 from tests.sources.activated import (
     BATCHES,
     CONTEXT,
@@ -185,3 +188,18 @@ ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no
 def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
     over = mesh.over_clouds(MeshConfig(clouds=asked), 1)
     assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("of", ["panel", "training step"])
+def test_programs_are_lowered_for_accelerators(of):
+    """What a GPU or a TPU lacks is found here, without one."""
+    function, *arguments = program("causal")
+    function, arguments = jax.jit(function), (*arguments, PROBE, visible("causal"))
+    if of == "training step":
+        config = replace(training.config(), {"model.dtype": "bfloat16"})
+        made = train_program.make_program(config, training.corpus())
+        function, arguments = made.steps, (made.create(), made.tokens_N, made.data_R, np.int32(1))
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+    exported = jax.export.export(function, platforms=("cuda", "tpu"))(*shapes)
+    assert len(exported.mlir_module_serialized) > 1000
