@@ -123,7 +123,7 @@ def make_windows(
     fixed_T = np.ones(window, bool)
     fixed_T[len(before) : window - len(after)] = False
     rows_NT[:, ~fixed_T] = ids_N[: count * inner].reshape(count, inner)
-    probe = _draw_probe(rows_NT, tokens_per_position, measure, name)
+    probe = _draw_probe(rows_NT, tokens_per_position, measure, f"{name} has {ids_N.size} tokens")
     # also where the unknown token frames a text, as in OPT
     special_GWT = np.isin(probe.tokens_GWT, special_ids(tokenizer)) | fixed_T
     shuffled_GWT, rng = np.array(probe.tokens_GWT), np.random.default_rng(measure.seed)
@@ -160,13 +160,13 @@ def make_windows(
 
 
 def _draw_probe(
-    rows_NT: np.ndarray, tokens_per_position: int, measure: MeasureConfig, name: str
+    rows_NT: np.ndarray, tokens_per_position: int, measure: MeasureConfig, text: str
 ) -> Probe:
     """Draw windows, and picks among their positions."""
     length = rows_NT.shape[1] // tokens_per_position
     numbers_N = np.arange(len(rows_NT) * length)
-    unit = "tokens" if tokens_per_position == 1 else f"positions of {tokens_per_position} tokens"
-    have = f"{name} has {len(numbers_N)} {unit}, {len(rows_NT)} windows of {length}"
+    unit = "" if tokens_per_position == 1 else f" positions of {tokens_per_position} tokens"
+    have = f"{text}, {len(rows_NT)} windows of {length}{unit}"
     sizes = measure.points, measure.batches, measure.folds, measure.seed
     advice = "window, or take a longer text"
     probe = make_probe(numbers_N, length, *sizes, have=have, advice=advice)

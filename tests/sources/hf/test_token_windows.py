@@ -82,5 +82,7 @@ def test_bytes_that_are_no_text_are_told(capsys):
 def test_a_text_that_is_not_the_models_or_too_short_is_refused():
     with pytest.raises(UserError, match="unknown to the tokenizer"):
         make(tiny_models.text(6000).upper())
-    with pytest.raises(UserError, match=r"176 tokens, 11 windows of 16.*lower measure.points"):
+    with pytest.raises(UserError, match=r"180 tokens, 11 windows of 16.*lower measure.points"):
         make(tiny_models.text(180))
+    with pytest.raises(UserError, match=r"has 9 tokens, 0 windows of 16"):
+        make(tiny_models.text(9))
