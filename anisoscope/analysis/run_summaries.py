@@ -138,14 +138,13 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     is no plain number; among them `data.corpus`, the name of the text. Runs of other lengths or
     depths have NaN where they have nothing. Values per batch and null models stay with each run.
     """
-    parts, scored = [], [key for key in BITS if any(key in own for own in bits.values())]
+    parts = []
     for name, table in tables.items():
         part = table[[quantity for quantity in quantities() if quantity in table]]
         part = part.sel(statistic=["mean", "low", "high"]).merge(shapes(table), compat="equals")
         part = part.reset_coords([name for name in ("depth",) if name in part.coords])
-        for key in scored:
-            about = {"long_name": BITS[key], "units": "bit"}
-            part[key] = (), bits[name].get(key, np.nan), about
+        for key, value in bits[name].items():
+            part[key] = (), value, {"long_name": BITS[key], "units": "bit"}
         parts.append(part)
     names = pd.Index(tables, name="run")
     runs = xr.concat(parts, names, join="outer", data_vars="all", combine_attrs="drop_conflicts")

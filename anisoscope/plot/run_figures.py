@@ -44,9 +44,7 @@ def training_curve(runs: dict[str, Run]) -> Figure | None:
             ax.plot(*log_curve(log, "train"), color=color, linewidth=0.6, alpha=0.7)
             marks = {"markersize": 3, "linestyle": "none", "label": label}
             ax.plot(*log_curve(log, "valid"), **looks[label] | marks)
-            last = max(
-                [last, *(line["step"] for line in log if line["kind"] in ("train", "valid"))]
-            )
+            last = max([last, *(line["step"] for line in log)])
             bits = [line["context_free_bits"] for line in log if "context_free_bits" in line]
             frequencies |= {round(value, 3) for value in bits[-1:]}
         for level in frequencies:

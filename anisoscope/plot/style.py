@@ -144,17 +144,6 @@ def panel_title(ax: Axes, text: str, width: float = 1.4) -> None:
     ax.set_title(wrap(text, width, SMALL), fontsize=SMALL)
 
 
-def grid_below_legend(
-    figure: Figure, rows: int, columns: int, height: float
-) -> tuple[Axes, np.ndarray]:
-    """Make a strip for a legend, 0.35 inches high, and below it panels in rows of this height."""
-    grid = figure.add_gridspec(1 + rows, columns, height_ratios=(0.35, *[height] * rows))
-    axes = np.empty((rows, columns), object)
-    for row, column in np.ndindex(rows, columns):
-        axes[row, column] = figure.add_subplot(grid[1 + row, column])
-    return figure.add_subplot(grid[0, :], frameon=False, xticks=[], yticks=[]), axes
-
-
 def legend(axes: np.ndarray | Sequence[Axes]) -> None:
     """Name the runs of all panels to the right of the first row, clear of all lines."""
     corner = np.atleast_2d(axes)[0, -1]

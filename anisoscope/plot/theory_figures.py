@@ -98,7 +98,7 @@ def sharpness(results: xr.Dataset) -> Figure:
     """Draw how a bias on input, queries, keys or both changes the scores and the attention."""
     rows = [*_combinations(results.isel(block=0), *ROWS)]
     figure = style.new_figure(style.PAGE, 0.9 + 1.6 * len(rows))
-    strip, axes = style.grid_below_legend(figure, len(rows), len(BIASED), 1.6)
+    axes = figure.subplots(len(rows), len(BIASED), squeeze=False)
     for row, (text, table) in zip(axes, rows, strict=True):
         norms, keys = table.relative_norm.values, _keys_with_choice(results, table)
         weight = (1 / keys).mean()
@@ -126,7 +126,7 @@ def sharpness(results: xr.Dataset) -> Figure:
     for ax, title in zip(axes[0], BIASED.values(), strict=True):
         style.panel_title(ax, title, 1.1)
     axes[0, 0].plot([], [], color="0.3", linewidth=0.9, label="closed form")
-    strip.legend(*style.legend_entries(axes[0]), loc="center", ncols=4)
+    style.legend(axes[:1])
     title = "An untrained block as a common bias grows"
     shown = "The same bias on the input of an untrained block, its queries, its keys, or on both"
     return _finish(figure, results, title, f"{shown}; lines without marks are closed forms.")
@@ -173,7 +173,7 @@ def curved_manifolds(results: xr.Dataset) -> Figure:
     """Draw norms over the spread; below, the counter-example and sampling by frequency."""
     manifolds = results.manifold.values
     figure = style.new_figure(style.PAGE, 5.2)
-    strip, axes = style.grid_below_legend(figure, 2, max(len(manifolds), 2), 1.8)
+    axes = figure.subplots(2, max(len(manifolds), 2))
     norms, (share, bias, *others) = axes[0, : len(manifolds)], axes[1]
     for ax in (*axes[0, len(manifolds) :], *others):
         ax.set_axis_off()
@@ -187,7 +187,7 @@ def curved_manifolds(results: xr.Dataset) -> Figure:
         ax.set(xlabel="spread t", title=manifold)
     panel_axes.fit_logarithmic(norms)
     axes[0, 0].set_ylabel("norm of the gradient")
-    strip.legend(*style.legend_entries(axes[0]), loc="center", ncols=4)
+    style.legend(axes[:1])
     first = results.isel(manifold=0).sel(curvature=float(results.curvature.max()))
     surface = f"{first.manifold.values} {float(first.curvature):g}"
     for ax, x, name, by, below in (

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from anisoscope.analysis import loss_matched, on_disk, run_summaries
+from anisoscope.analysis import on_disk
 from anisoscope.results import joined_files
 from tests.analysis.synthetic_runs import folders, made, sinks
 
@@ -56,20 +56,3 @@ def test_a_table_that_ends_before_its_training_is_in_no_contrast(tmp_path, capsy
     assert growth.pairs == 2
     assert growth.change == pytest.approx(0)
     assert list(rows.step) == [10, 10, 10, 10, 1, 10]
-
-
-def test_contrasts_loss_matched_of_older_tables_are_not_taken(tmp_path, capsys):
-    tables, at = sinks((0, 1)), {"before": "plain", "after": "sink", "at": "matched"}
-    where = folders(tables, tmp_path)
-    joined = run_summaries.join(tables, {name: {} for name in tables})
-    named = {"it": {"quantity": "middle_minus_ends"} | at}
-    planned = loss_matched.plan(joined, dict.fromkeys(tables, 1.0))
-    cut = {(name, 1.0): table for name, table in tables.items()}
-    loss_matched.write(planned, cut, where, tmp_path, joined, named)
-    on_disk.write(where, tmp_path, named)
-    assert np.isfinite(on_disk.read_primary(tmp_path).change).all()
-    changed = tables["plain_0"].assign(anisotropy=tables["plain_0"].anisotropy / 2)
-    joined_files.write(changed, where["plain_0"] / "results.nc")
-    on_disk.write(where, tmp_path, named)
-    assert on_disk.read_primary(tmp_path).change.isna().all()
-    assert "run --stages=matched again" in capsys.readouterr().out
