@@ -152,8 +152,10 @@ def within_runs(inside: list[Correlation]) -> Correlation:
         r = r[np.isfinite(r)]
         mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
         if r.size > 1 and np.ptp(r) > 0:
-            test = stats.ttest_1samp(r, 0)
-            (low, high), p = np.clip(test.confidence_interval(LEVEL), -1, 1), test.pvalue
+            error = r.std(ddof=1) / np.sqrt(r.size)
+            reach = stats.t.ppf((1 + LEVEL) / 2, r.size - 1) * error
+            low, high = np.clip((mean - reach, mean + reach), -1, 1)
+            p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
         parts += [mean, p, low, high]
     n = sum(np.isfinite(found.pearson) for found in inside)
     return Correlation(n, *map(float, parts))

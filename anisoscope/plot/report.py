@@ -27,7 +27,7 @@ PAGE = """<!doctype html>
 pre {{ white-space: pre-wrap }}</style></head>
 <body><h1>{title}</h1>
 <p>Menus choose quantity and token positions, the slider the training step; a click on a run in the
-legend hides it. Shaded: intervals, as the line above each figure says.</p>
+legend hides it. Bars: intervals, as the line above each figure says.</p>
 {figures}<h2>Origin</h2><pre>{origin}</pre></body></html>
 """
 DEPTHS = ("layer", "block")
@@ -139,7 +139,7 @@ def _values(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
             yield name, run.tangents[name].assign_attrs(family="tangents")
         return
     values, words = run.results[name], style.variable_label(run.results[name])
-    band = describe_bands([run.results], name) if "statistic" in values.dims else ""
+    band = describe_bands([run.results], name, what="bars") if "statistic" in values.dims else ""
     yield words, values.assign_attrs(band=band)
     for null in nulls_in(run.results) if excess_name(name) in run.results else ():
         excess = run.results[excess_name(name)].sel({NULL: null}, drop=True)
@@ -175,7 +175,7 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
 
 
 def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
-    """Make a band and a curve for each line; menus choose the visible ones."""
+    """Make a curve for each line; menus choose the visible ones."""
     looks = style.run_styles(runs)
     steps = sorted({step for line in lines for step in line.steps})
     words = dict.fromkeys(line.words for line in lines)
@@ -183,7 +183,7 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
     by_words = [_words_button(name, lines) for name in words]
     by_side = [_side_button(side, lines) for side in sides]
     frames = {
-        step: [part for line in lines for part in _traces(line, looks[line.label]["color"], step)]
+        step: [_trace(line, looks[line.label]["color"], step) for line in lines]
         for step in steps or [None]
     }
     menu = {"x": 0, "xanchor": "left", "yanchor": "top"}
@@ -206,26 +206,20 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
     return {"data": data, "frames": named if len(steps) > 1 else [], "layout": layout}
 
 
-def _traces(line: Line, color: str, step: int | None) -> list[dict[str, Any]]:
-    """Make band and curve at a step, with gaps between groups; nothing at a step without values."""
+@np.errstate(invalid="ignore")  # of infinity minus infinity
+def _trace(line: Line, color: str, step: int | None) -> dict[str, Any]:
+    """Make the curve at a step with interval bars, and gaps between groups; else without values."""
     at = line.steps.index(step) if step in line.steps else 0
-    mean, low, high = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
-    gap = np.full((len(mean), 1), np.nan)
-    x = np.hstack([np.broadcast_to(line.x, mean.shape), gap])
-    band_x, band_y = [], []
-    for lower, upper in zip(low, high, strict=True):
-        known = np.isfinite(lower) & np.isfinite(upper)
-        if known.any():
-            band_x += [*line.x[known], *line.x[known][::-1], np.nan]
-            band_y += [*upper[known], *lower[known][::-1], np.nan]
-    common = {"type": "scatter", "legendgroup": line.label, "name": line.label}
-    fill = {"fill": "toself", "mode": "none", "fillcolor": color, "opacity": 0.2}
-    band = {"x": _encode(band_x), "y": _encode(band_y), "hoverinfo": "skip"} | fill
-    curve = {"x": _encode(x), "y": _encode(np.hstack([mean, gap])), "mode": "lines+markers"}
-    curve |= {"line": {"color": color}}
+    ends = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
+    mean, low, high = np.pad(ends, ((0, 0), (0, 0), (0, 1)), constant_values=np.nan)
+    x = np.broadcast_to(np.append(line.x, np.nan), mean.shape)
+    bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 0}
+    bars |= {"array": _encode(high - mean), "arrayminus": _encode(mean - low)}
+    trace = {"type": "scatter", "mode": "lines+markers", "line": {"color": color}}
+    trace |= {"legendgroup": line.label, "name": line.label, "error_y": bars}
     if len(line.chunks) > 1:
-        curve["text"] = [chunk for chunk in line.chunks for _ in range(len(line.x) + 1)]
-    return [common | band, common | curve]
+        trace["text"] = [chunk for chunk in line.chunks for _ in range(x.shape[1])]
+    return trace | {"x": _encode(x), "y": _encode(mean)}
 
 
 def _encode(values: Any) -> dict[str, str]:
@@ -235,9 +229,9 @@ def _encode(values: Any) -> dict[str, str]:
 
 
 def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
-    """Make the menu entry of a quantity: only its curves and bands are visible."""
+    """Make the menu entry of a quantity: only its curves are visible."""
     line = next(line for line in lines if line.words == words)
-    shown = [other.words == words for other in lines for _ in range(2)]
+    shown = [other.words == words for other in lines]
     text = textwrap.fill(f"{line.attrs.get('band', '')} {line.attrs.get('formula', '')}", 130)
     above = {"text": text.strip().replace("\n", "<br>"), "font": {"size": 12}, "x": 0.01, "y": 0.76}
     titles = {
@@ -250,10 +244,10 @@ def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
 
 def _side_button(side: str, lines: list[Line]) -> dict[str, Any]:
     """Make the menu entry of a set of positions: other curves move to hidden axes."""
-    shown = [line.side in (side, "") for line in lines for _ in range(2)]
+    shown = [line.side in (side, "") for line in lines]
     axes = {f"{axis}axis": [axis if visible else f"{axis}2" for visible in shown] for axis in "xy"}
-    axes["showlegend"] = [visible and place % 2 == 1 for place, visible in enumerate(shown)]
-    return {"label": POSITIONS.get(side, side), "method": "restyle", "args": [axes]}
+    label = POSITIONS.get(side, side)
+    return {"label": label, "method": "restyle", "args": [axes | {"showlegend": shown}]}
 
 
 def _slider(steps: list[int]) -> dict[str, Any]:

@@ -50,31 +50,32 @@ def test_every_quantity_and_excess_is_in_a_menu_and_every_step_a_frame(runs, fam
         assert all(len(frame["data"]) == len(figure["data"]) for frame in figure["frames"])
 
 
-def test_a_line_has_the_values_of_its_step_and_positions_and_a_band_its_interval(runs, families):
+def test_a_line_has_the_values_of_its_step_and_positions_and_bars_its_interval(runs, families):
     figure = report.figure(families["spectrum"], [*runs])
     menu, positions = figure["layout"]["updatemenus"]
     (button,) = [one for one in menu["buttons"] if one["label"] == "effective rank"]
     for side, other in zip(("all", "without_first_token"), positions["buttons"], strict=True):
         axes, visible = other["args"][0], button["args"][0]["visible"]
         places = [n for n, seen in enumerate(visible) if seen and axes["xaxis"][n] == "x"]
-        assert len(places) == 4  # a band and a line for each run
-        assert sum(axes["showlegend"][n] for n in places) == 2
+        assert len(places) == 2 == sum(axes["showlegend"][n] for n in places)
         for frame in figure["frames"]:
-            for place, run in zip(places[1::2], runs.values(), strict=True):
+            for place, run in zip(places, runs.values(), strict=True):
                 values = run.results.effective_rank.sel(step=int(frame["name"]), positions=side)
-                band, line = frame["data"][place - 1], frame["data"][place]
+                line = frame["data"][place]
                 mean, low, high = (
                     values.sel(statistic=end).astype("f4") for end in ("mean", "low", "high")
                 )
                 np.testing.assert_array_equal(numbers(line["y"])[:-1], mean)
                 np.testing.assert_array_equal(numbers(line["x"])[:-1], values.layer)
-                np.testing.assert_array_equal(numbers(band["y"])[:-1], [*high, *low[::-1]])
+                bars = line["error_y"]
+                np.testing.assert_array_equal(numbers(bars["array"])[:-1], high - mean)
+                np.testing.assert_array_equal(numbers(bars["arrayminus"])[:-1], mean - low)
 
 
 def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over_steps(
     runs, families
 ):
-    line = report.figure(families["outliers"], [*runs])["data"][1]
+    line = report.figure(families["outliers"], [*runs])["data"][0]
     values = runs["decoder"].results.top_coordinate_variance_share.sel(
         step=8, positions="all", statistic="mean"
     )
