@@ -21,8 +21,7 @@ TABLE = pathlib.Path("docs/results/families/layers.csv")
 PARTS = ["mean", "low", "high"]
 NAMES = tuple(name for family in OPTIONAL for name in FAMILIES[family].quantities)
 ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer
-AT = ("threshold", "ratio", "from_position")
-DIGITS = 4
+RENAMED = {"threshold": "at", "ratio": "at", "from_position": "at", "block": "layer"}
 KEYS = ["model", "step", "positions", "quantity", "layer", "depth", "at"]
 REST = [*PARTS, "gaussian", "permuted"]  # the value, and its excess over null models
 
@@ -66,8 +65,7 @@ def rows(table: xr.Dataset, name: str) -> pd.DataFrame:
             own = [wide.sel(layer=layer, other_layer=layer + by, drop=True) for layer in layers]
             pairs.append(xr.concat(own, pd.Index(layers, name="layer")))
         wide = xr.concat(pairs, pd.Index(list(ACROSS), name="at"), join="outer")
-    wide = wide.rename({dim: "at" for dim in AT if dim in wide.dims})
-    wide = wide.rename({"block": "layer"} if "block" in wide.dims else {})
+    wide = wide.rename({dim: name for dim, name in RENAMED.items() if dim in wide.dims})
     frame = wide.to_series().unstack("statistic").reset_index()
     return frame.reindex(columns=["step", "positions", "layer", "at", *REST]).assign(quantity=name)
 
@@ -77,5 +75,5 @@ if __name__ == "__main__":
         table, kept = read(name, pathlib.Path(root)), pd.read_csv(TABLE)
         table = pd.concat([kept[kept.model != name], table])
         for part in (*REST, "depth"):
-            table[part] = table[part].map(lambda x: float(f"{x:.{DIGITS}g}"))
+            table[part] = table[part].map(lambda x: float(f"{x:.4g}"))
         joined_files.write_csv(table, TABLE)
