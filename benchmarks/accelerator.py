@@ -71,7 +71,7 @@ def time_steps(options: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds of a training step of all sides, and the model's share of the peak."""
     shape = SMALL_STEP if options.small else train_step.SHAPES["gpu"]
     rounds, steps = (2, 2) if options.small else (7, 20)
-    facts, seconds = train_step.measure(shape, rounds, steps, options.peer, tuple(train_step.SIDES))
+    facts, seconds = train_step.measure(shape, rounds, steps, options.peer, train_step.SIDES)
     eager = statistics.median(seconds["PyTorch"])
     rows, flops = {}, train_step.model_flops(shape)
     for side, times in seconds.items():

@@ -3,11 +3,10 @@
     .venv-bench/bin/python -m benchmarks.first_answer [--rounds 3]
 
 Each row is a separate process with an empty home folder, for 4,096 vectors of width 768. The import
-is timed separately; "again" is
-the second call with the same array, "other shape" a call with 3,000 vectors of width 512, and "new
-process" the first call of a second process, which reuses the compiled programs. Beside
-them scikit-dimension (.venv-bench) and DADApy (.venv-dadapy), if they are installed: TwoNN alone,
-the import apart too. Medians over rounds, which take turns.
+is timed separately. "again" is the second call with the same array, "other shape" a call with 3,000
+vectors of width 512, and "new process" the first call of a second process, which reuses the
+compiled programs. scikit-dimension (.venv-bench) and DADApy (.venv-dadapy) take TwoNN alone, if
+they are installed. Medians over rounds, which take turns.
 """
 
 import argparse
@@ -18,7 +17,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from typing import NamedTuple
 
 POINTS, WIDTH = 4096, 768
 OTHER = 3000, 512
@@ -40,34 +38,28 @@ COLUMNS = ("import", "first", "again", "other shape", "new process")
 DADAPY = ".venv-dadapy/bin/python"
 
 
-class Row(NamedTuple):
-    python: str
-    setup: str
-    call: str
-
-
 OURS = sys.executable, "import anisoscope"
 SKDIM = "skdim.id.TwoNN(discard_fraction=0.1).fit(x)"
 DADAPY_2NN = 'Data(coordinates=x, verbose=False, maxk=2).compute_id_2NN(algorithm="base")'
-ROWS = {
-    "metrics.anisotropy(x)": Row(*OURS, "float(anisoscope.metrics.anisotropy(x))"),
-    "metrics.twonn(x)": Row(*OURS, "float(anisoscope.metrics.twonn(x))"),
-    "measure(x)": Row(*OURS, "anisoscope.measure(x)"),
-    'measure(x, families="all")': Row(*OURS, 'anisoscope.measure(x, families="all")'),
-    "scikit-dimension TwoNN": Row(sys.executable, "import skdim", SKDIM),
-    "DADApy 2NN": Row(DADAPY, "from dadapy.data import Data", DADAPY_2NN),
+ROWS = {  # interpreter, import, call
+    "metrics.anisotropy(x)": (*OURS, "float(anisoscope.metrics.anisotropy(x))"),
+    "metrics.twonn(x)": (*OURS, "float(anisoscope.metrics.twonn(x))"),
+    "measure(x)": (*OURS, "anisoscope.measure(x)"),
+    'measure(x, families="all")': (*OURS, 'anisoscope.measure(x, families="all")'),
+    "scikit-dimension TwoNN": (sys.executable, "import skdim", SKDIM),
+    "DADApy 2NN": (DADAPY, "from dadapy.data import Data", DADAPY_2NN),
 }
 
 
-def time_row(row: Row) -> list[float] | None:
+def time_row(python: str, setup: str, call: str) -> list[float] | None:
     """Time the columns of a row; None where the library is not installed."""
     shapes = json.dumps([(POINTS, WIDTH), (POINTS, WIDTH), OTHER])
-    code = TIMED.format(setup=row.setup, call=row.call)
-    if not pathlib.Path(row.python).exists():
+    code = TIMED.format(setup=setup, call=call)
+    if not pathlib.Path(python).exists():
         return None
     with tempfile.TemporaryDirectory() as home:
         env = os.environ | {"HOME": home, "PYTHONPATH": os.getcwd()}
-        command, times = [row.python, "-c", code, shapes], []
+        command, times = [python, "-c", code, shapes], []
         for _ in range(2):  # the second process finds what the first compiled
             done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
             if "ModuleNotFoundError" in done.stderr:
@@ -87,7 +79,7 @@ def main() -> None:
     found: dict[str, list[list[float]]] = {name: [] for name in ROWS}
     for _ in range(rounds):
         for name, row in ROWS.items():
-            if (taken := time_row(row)) is not None:
+            if (taken := time_row(*row)) is not None:
                 found[name].append(taken)
     print(f"{POINTS:,} x {WIDTH}, medians of {rounds} rounds, in seconds")
     print(f"{'':28}" + "".join(f"{name:>13}" for name in COLUMNS))

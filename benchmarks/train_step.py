@@ -1,26 +1,26 @@
 """Seconds per training step, JAX against PyTorch, in rounds that alternate between them.
 
     python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8]
-    [--rounds 7 --steps 6]
+    [--rounds 7 --steps 6 --sides JAX PyTorch]
 
 Every side has a process of its own. JAX's sides are the product's own training program: with AdamW
 and learned positions, with Muon and rotary positions (the recipe of experiments/decoder_small.py),
-and, with `--sides all`, AdamW as the program is written for a CPU. PyTorch's are a twin of the first,
-eager and by torch.compile.
+and with AdamW as the program is written for a CPU. PyTorch's are a twin of the first, eager and by
+torch.compile.
 """
 
 import argparse
 import functools
 import os
-import re
 import statistics
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.run_config import TrainConfig, WatchConfig
+from anisoscope.config.run_config import TrainConfig
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers.peer import alternate, hardware, ratio, serve
 
@@ -29,8 +29,6 @@ SHAPES = {  # by kind of device
     "gpu": {"layers": 6, "width": 512, "heads": 8, "context": 512, "batch": 64},
 }
 VOCAB = 206  # the bytes of enwik8 and [MASK]
-# dense bfloat16, of the SXM boards, by name
-PEAK_TFLOPS = {"A100": 312, "H100": 989, "H200": 989, "L4": 121}
 
 
 def random_tokens() -> np.ndarray:
@@ -46,14 +44,13 @@ def random_corpus():
 def jax_side(
     shape: dict[str, int],
     steps: int,
-    watch: int = 0,
     optimizer: str = "adamw",
     position_encoding: str = "learned",
     backend: str | None = None,
 ):
     """Return a function that runs `steps` training steps, and facts about JAX.
 
-    `watch` is the setting watch.every; `backend` the one that the program is written for.
+    `backend` is what the program is written for.
     """
     import jax
 
@@ -65,8 +62,7 @@ def jax_side(
     train = TrainConfig(batch_size=shape["batch"], steps_per_call=steps, optimizer=optimizer)
     if backend:
         transformer.build = functools.partial(transformer.build, backend=backend)
-    config = Config(model=model, train=train, watch=WatchConfig(every=watch))
-    program = make_program(config, random_corpus())
+    program = make_program(Config(model=model, train=train), random_corpus())
     state = program.create()
     parameters = transformer.count_parameters(state.params)
 
@@ -122,7 +118,7 @@ def measure(
     rounds: int,
     steps: int,
     peer: str = sys.executable,
-    sides: tuple[str, ...] = ("JAX", "PyTorch"),
+    sides: Iterable[str] = ("JAX", "PyTorch"),
 ):
     """Return facts, and seconds per step of every round, for each side.
 
@@ -151,11 +147,6 @@ def model_flops(shape: dict[str, int]) -> int:
     return shape["batch"] * time_ * (6 * weights + 12 * layers * time_ * width)
 
 
-def peak(device: str) -> int | None:
-    """Return the peak TFLOP/s in bfloat16 of a board with this name, if known."""
-    return next((PEAK_TFLOPS[x] for x in re.split(r"\W", device) if x in PEAK_TFLOPS), None)
-
-
 def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, list[float]]) -> None:
     kind, parameters = facts["JAX"]["kind"], facts["JAX"]["parameters"]
     assert parameters == facts["PyTorch"]["parameters"], "the twins differ"
@@ -166,11 +157,9 @@ def report(shape: dict[str, int], facts: dict[str, dict], seconds: dict[str, lis
     print("; ".join(fact["version"] for fact in facts.values()))
     characters = shape["batch"] * shape["context"]
     for name, times in seconds.items():
-        median = statistics.median(times)
-        spread = f"{min(times):.4f}-{max(times):.4f}"
-        most, rate = peak(facts["JAX"]["device"]), model_flops(shape) / median / 1e12
-        utilization = f" ({rate / most:.1%} of {most} TFLOP/s)" if most else ""
-        speed = f"{characters / median:,.0f} characters/s, {rate:.2f} model TFLOP/s{utilization}"
+        median, spread = statistics.median(times), f"{min(times):.4f}-{max(times):.4f}"
+        rate = model_flops(shape) / median / 1e12
+        speed = f"{characters / median:,.0f} characters/s, {rate:.2f} model TFLOP/s"
         print(f"{name:8} {median:.4f} s a step ({spread}), {speed}")
     if kind != facts["PyTorch"]["kind"]:
         print(f"No ratio: JAX ran on {kind}, PyTorch on {facts['PyTorch']['kind']}")
@@ -190,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
     parser.add_argument("--peer", default=sys.executable, help="a Python that has PyTorch")
-    parser.add_argument("--sides", choices=("two", "all"), default="two", help="sides to compare")
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=["JAX", "PyTorch"])
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}
@@ -198,8 +187,8 @@ def main() -> None:
         run, facts = SIDES[options["side"]](shape, options["steps"])
         serve(facts, {"steps": run})
         return
-    sides = tuple(SIDES)[: 2 if options["sides"] == "two" else None]
-    report(shape, *measure(shape, options["rounds"], options["steps"], options["peer"], sides))
+    chosen = (options[name] for name in ("rounds", "steps", "peer", "sides"))
+    report(shape, *measure(shape, *chosen))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any
@@ -41,7 +42,8 @@ def command(*flags):
 
 def environment():
     """One device, as on a user's machine."""
-    return os.environ | {"XLA_FLAGS": ""}
+    flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
+    return os.environ | {"XLA_FLAGS": flags}
 
 
 def main(*flags, **variables):

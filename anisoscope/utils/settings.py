@@ -139,32 +139,22 @@ def from_dict(values: dict[str, Any], kind: type, where: str = "") -> Any:
     for name in values.keys() ^ hints.keys():
         what = "unknown" if name in values else "missing"
         raise UserError(f"config field {where}{name} is {what}")
-    made = {}
-    for name, hint in hints.items():
-        value = values[name]
-        if dataclasses.is_dataclass(hint) and isinstance(value, dict):
-            value = from_dict(value, hint, f"{where}{name}.")
-        elif get_origin(hint) is tuple and _is_tuple_of(get_args(hint)[0], value):
-            value = tuple(value)
-        elif hint is float and type(value) is int:
-            value = float(value)
-        elif not _has_type(value, hint):
-            kind_name = getattr(hint, "__name__", hint)
-            raise UserError(f"config field {where}{name} is {value!r}, not {kind_name}")
-        made[name] = value
-    return kind(**made)
+    return kind(**{name: _convert(f"{where}{name}", hints[name], values[name]) for name in hints})
 
 
-def _is_tuple_of(kind: type, value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(type(item) is kind for item in value)
-
-
-def _has_type(value: Any, hint: Any) -> bool:
-    if hint == dict[str, dict[str, Any]]:
-        return isinstance(value, dict)
-    if isinstance(hint, type):
-        return type(value) is hint
-    return get_origin(hint) is not tuple and any(type(value) is option for option in get_args(hint))
+def _convert(name: str, hint: Any, value: Any) -> Any:
+    """Check the type of a field's value; a list becomes a tuple, a whole number a float."""
+    origin, kinds = get_origin(hint), get_args(hint) or (hint,)
+    if dataclasses.is_dataclass(hint) and isinstance(value, dict):
+        return from_dict(value, hint, f"{name}.")
+    if hint is float and type(value) is int:
+        return float(value)
+    if origin is tuple:
+        if isinstance(value, list | tuple) and all(type(item) is kinds[0] for item in value):
+            return tuple(value)
+    elif type(value) is origin or type(value) in kinds:
+        return value
+    raise UserError(f"config field {name} is {value!r}, not {getattr(hint, '__name__', hint)}")
 
 
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from anisoscope.training import loop, train_program
+from anisoscope.training import loop, replay, train_program
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +17,8 @@ def programs_are_shared(monkeypatch):
             PROGRAMS[key] = train_program.make_program(config, corpus)
         return PROGRAMS[key]
 
-    monkeypatch.setattr(loop, "make_program", make)
+    for module in (loop, replay):
+        monkeypatch.setattr(module, "make_program", make)
 
 
 PROGRAMS = {}

@@ -1,14 +1,16 @@
+import itertools
 import json
 import shutil
 import signal
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from anisoscope.training import checkpoint, log, loop, train_program
 from anisoscope.training.checkpoint import leaf_digests
 from anisoscope.utils.errors import RunError, Stopped, UserError
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.training.test_step import batch_of, masked
 
@@ -36,23 +38,30 @@ def log_without_speed(folder):
     ]
 
 
-def interrupted_after(monkeypatch, calls, signum):
-    """Make the process receive a signal while it works on the given call to the device."""
-    made = train_program.make_program
+def change_call(monkeypatch, number, change):
+    """Change what this call to the device returns."""
+    made = loop.make_program
 
     def make(*args):
-        whole, left = made(*args), [calls]
+        whole, calls = made(*args), itertools.count(1)
 
         def steps(*arguments):
-            left[0] -= 1
-            if left[0] == 0:
-                signal.raise_signal(signum)
-            return whole.steps(*arguments)
+            state, metrics = whole.steps(*arguments)
+            return (change(state) if next(calls) == number else state), metrics
 
         steps.lower = whole.steps.lower
         return whole._replace(steps=steps)
 
     monkeypatch.setattr(loop, "make_program", make)
+
+
+def interrupt(state):
+    signal.raise_signal(signal.SIGTERM)
+    return state
+
+
+def spoil(state):
+    return state._replace(params=jax.tree.map(lambda leaf: leaf * jnp.nan, state.params))
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +107,7 @@ def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypat
 
     monkeypatch.setattr(checkpoint.Checkpoints, "save", look)
     with monkeypatch.context() as patch:
-        interrupted_after(patch, 3, signal.SIGTERM)
+        change_call(patch, 3, interrupt)
         with pytest.raises(Stopped, match=r"run: stopped at step 3, saved in"):
             train(config, tmp_path)
     assert list(everything(tmp_path, config)) == [0, 1, 2, 3]
@@ -159,13 +168,13 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
 
 @pytest.mark.parametrize(
     ("kept", "words"),
-    [([0, 20], "at step 2 .*last finite loss "), ([0, 1, 20], "at step 1 .validation loss nan")],
+    [([0, 6], "at step 2 .*last finite loss "), ([0, 1, 6], "at step 1 .validation loss nan")],
 )
 def test_what_is_not_finite_stops_and_is_not_saved(tmp_path, monkeypatch, kept, words):
-    config = replace(tiny.config(learning_rate=1e30, steps=20), {"evaluate.every": 20})
     monkeypatch.setattr(loop, "checkpoint_steps", lambda _: kept)
+    change_call(monkeypatch, 1, spoil)
     with pytest.raises(RunError, match=rf"not finite {words}.*last good checkpoint: 0;"):
-        train(config, tmp_path)
+        train(tiny.config(), tmp_path)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0"]
 
 
