@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import LARGEST_SEED, setting, within
+from anisoscope.utils.settings import seed_setting, setting, within
 
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
 # {family: its input}; measurement/families/registry.py lists the quantities
@@ -45,18 +45,14 @@ NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")
 class MeasureConfig:
     points: int = setting(4096, "activation vectors per point cloud", low=8)
     batches: int = setting(4, "point clouds per checkpoint, from disjoint windows", low=1)
-    folds: int = setting(
-        8, "folds of whole windows, resampled for confidence intervals; 1: no intervals", low=1
-    )
+    folds: int = setting(8, "folds of whole windows, resampled for intervals; 1: none", low=1)
     families: tuple[str, ...] = setting(
         DEFAULT,
         "groups of metrics to compute (docs/reference/metric_families.md)",
         choices=FAMILIES,
         nonempty=True,
     )
-    nulls: tuple[str, ...] = setting(
-        NULLS, "null models with which every value is compared", choices=NULLS
-    )
+    nulls: tuple[str, ...] = setting(NULLS, "null models to compare values with", choices=NULLS)
     masked: bool = setting(False, "objective=masked: mask the measured windows as in training")
     projected_head: int = setting(
         0, "attention head whose vectors the family projection stores", low=0
@@ -64,12 +60,8 @@ class MeasureConfig:
     hook_points: tuple[str, ...] = setting(
         (), "other activations to measure in every block", choices=HOOK_POINTS
     )
-    steps: tuple[int, ...] = setting(
-        (), "additional training steps to measure, recomputed by replay", low=0
-    )
-    seed: int = setting(
-        0, "random seed of the measured windows and positions", low=0, high=LARGEST_SEED
-    )
+    steps: tuple[int, ...] = setting((), "further training steps to measure, made by replay", low=0)
+    seed: int = seed_setting(0, "random seed of the measured windows and positions")
 
 
 def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from anisoscope.utils.settings import LARGEST_SEED, setting
+from anisoscope.utils.settings import seed_setting, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,16 +15,10 @@ class ModelConfig:
     mask: str = setting(
         "causal", "attention mask: causal (decoder), bidirectional (encoder), prefix, window, leak"
     )
-    prefix: int = setting(
-        0, "mask=prefix: number of first positions that every query attends to; causal otherwise"
-    )
-    window: int = setting(
-        0, "mask=window: positions that a query attends to, its own and the ones before"
-    )
+    prefix: int = setting(0, "mask=prefix: first positions that all queries attend to; else causal")
+    window: int = setting(0, "mask=window: positions a query attends to, its own and those before")
     leak: float = setting(0.0, "mask=leak: fraction of later positions that a query attends to")
-    leak_seed: int = setting(
-        0, "mask=leak: random seed of the query-key pairs", low=0, high=LARGEST_SEED
-    )
+    leak_seed: int = seed_setting(0, "mask=leak: random seed of the query-key pairs")
     attention: str = setting(
         "softmax", "attention weights: softmax, softmax_one (1 added to the denominator) or sigmoid"
     )

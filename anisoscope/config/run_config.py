@@ -4,22 +4,18 @@ from dataclasses import dataclass, field
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.utils.compiled import CACHE
-from anisoscope.utils.settings import LARGEST_SEED, MeshConfig, setting, within
+from anisoscope.utils.settings import MeshConfig, fraction, seed_setting, setting, within
 
 SOURCES = ("enwik8", "pydoc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    source: str = setting(
-        "enwik8", "text to read; pydoc: CPython's language reference", choices=SOURCES
-    )
+    source: str = setting("enwik8", "text; pydoc: CPython's language reference", choices=SOURCES)
     path: str | None = setting(
         None, "local file of text: plain, .zip, .gz, .bz2 or .xz; None: `data.source`"
     )
-    clean: bool = setting(
-        False, "remove wiki markup, code and media links, as The Shape of Learning does"
-    )
+    clean: bool = setting(False, "remove wiki markup, code and media links (The Shape of Learning)")
     cache: str = setting(CACHE, "folder for downloaded text and compiled programs")
 
 
@@ -38,18 +34,10 @@ class TrainConfig:
         "learning rate of embedding, biases and norms; None: learning_rate with adamw, else a tenth",
         low=0,
     )
-    schedule: str = setting(
-        "cosine", "cosine: decay after warm-up; constant: decay only at the end"
-    )
-    warmup_fraction: float = setting(
-        0.05, "fraction of the steps with linear warm-up from 0", low=0, high=1
-    )
-    decay_fraction: float = setting(
-        0.2, "schedule=constant: fraction of the steps in the final decay", low=0, high=1
-    )
-    final_fraction: float = setting(
-        0.1, "final learning rate as a fraction of the peak", low=0, high=1
-    )
+    schedule: str = setting("cosine", "cosine: decay after warm-up; constant: only at the end")
+    warmup_fraction: float = fraction(0.05, "fraction of the steps with linear warm-up from 0")
+    decay_fraction: float = fraction(0.2, "schedule=constant: fraction of steps in the final decay")
+    final_fraction: float = fraction(0.1, "final learning rate as a fraction of the peak")
     weight_decay: float = setting(
         0.1, "decoupled weight decay of matrices, multiplied by other_learning_rate", low=0
     )
@@ -63,10 +51,8 @@ class TrainConfig:
     accumulate: int = setting(1, "micro-batches per step (gradient accumulation)", low=1)
     steps_per_call: int = setting(32, "largest number of steps in a compiled call", low=1)
     log_every: int = setting(10, "steps between log lines", low=1)
-    seed: int = setting(0, "random seed of the initial parameters", low=0, high=LARGEST_SEED)
-    data_seed: int | None = setting(
-        None, "random seed of windows and masks; None: seed", low=0, high=LARGEST_SEED
-    )
+    seed: int = seed_setting(0, "random seed of the initial parameters")
+    data_seed: int | None = seed_setting(None, "random seed of windows and masks; None: seed")
     num_seeds: int = setting(
         1, "number of weight seeds, counted up from seed; each runs with every data seed", low=1
     )

@@ -1,6 +1,7 @@
 """Settings as nested frozen dataclasses, with help, limits, JSON and changes by dotted name."""
 
 import dataclasses
+import functools
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ def setting(
     """
     limits = {"low": low, "high": high, "choices": tuple(choices), "nonempty": nonempty}
     return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+fraction = functools.partial(setting, low=0, high=1)
+seed_setting = functools.partial(setting, low=0, high=LARGEST_SEED)
 
 
 class Setting(NamedTuple):
