@@ -191,8 +191,7 @@ def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -
     new = "train" in todo.stages
     replays = any(run.config.measure.steps for run in todo.runs.values())
     shared = todo.stages == ["measure"] and jax.process_count() == 1 and not replays
-    check_folders(todo.experiment, configs, todo.request.root, new)
-    for path, config in list_folders(todo.experiment, configs, todo.request.root).items():
+    for path, config in check_folders(todo.experiment, configs, todo.request.root, new).items():
         folder.claim(path, config, new)
         if shared:
             todo.shared[path] = locks.enter_context(folder.shared(path, config))
@@ -203,19 +202,14 @@ def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -
         folder.record_environment(run.folder, run.text.record())
 
 
-def list_folders(
-    experiment: Config, configs: dict[str, Config], root: pathlib.Path
-) -> dict[pathlib.Path, Config]:
-    """List the folder of the experiment and of each run, with its config."""
-    return {root: experiment} | {root / name: config for name, config in configs.items()}
-
-
 def check_folders(
     experiment: Config, configs: dict[str, Config], root: pathlib.Path, new: bool
-) -> None:
-    """Check the folder of an experiment and of each run against its configuration."""
-    for path, config in list_folders(experiment, configs, root).items():
+) -> dict[pathlib.Path, Config]:
+    """Check the folder of an experiment and of each run against its config; return both."""
+    folders = {root: experiment} | {root / name: config for name, config in configs.items()}
+    for path, config in folders.items():
         folder.check_claim(path, config, new)
+    return folders
 
 
 def join_cluster() -> None:

@@ -5,15 +5,18 @@ table, the row as pandas.DataFrame.query finds it, and for each number of the ph
 `max(column)` of several rows.
 """
 
+import json
 import re
 
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import anisoscope
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST, SIGN
+from dev import real_models, verdict_tables
 from dev.verdict_tables import ABOUT, RESULTS
 from tests.program import ROOT
 
@@ -119,6 +122,38 @@ def test_verdicts_are_those_of_the_tables_beside_them():
     ]
     for document, phrases in (("docs/findings/index.md", index), ("README.md", readme)):
         assert [words for words in phrases if words not in read(document)] == []
+
+
+@pytest.mark.parametrize("name", ["bells", "evidence"])
+def test_tables_of_pretrained_models_are_what_dev_makes_of_those_beside_them(name):
+    folder = real_models.RESULTS / "real_models"
+    if name == "bells":
+        layers = pd.concat([pd.read_csv(real_models.TABLE), real_models.ours()])
+        made = real_models.bells(layers)
+    else:
+        made = pd.DataFrame(verdict_tables.profiles())
+    kept = pd.read_csv(folder / f"{name}.csv")
+    for column in made.columns.intersection(kept.columns):
+        if kept[column].dtype.kind == "f":
+            assert made[column].replace("", float("nan")).to_numpy(float) == pytest.approx(
+                kept[column].to_numpy(), nan_ok=True
+            )
+        else:
+            assert made[column].tolist() == kept[column].tolist()
+
+
+def test_one_version_everywhere():
+    """In files that those who index the package read."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (
+        cited["version"]
+        == json.loads((ROOT / "codemeta.json").read_text())["version"]
+        == anisoscope.__version__
+    )
+    assert f'version = "{anisoscope.__version__}"' in (ROOT / "conda" / "meta.yaml").read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] in (anisoscope.__version__, "Unreleased")
+    assert {paper["year"] for paper in cited["references"]} == {2024, 2026}
 
 
 KINDS = ["reproduced", "contradicted", "equivalent to none", "inconclusive"]
