@@ -91,9 +91,9 @@ def batches(
         places_BL = windows.starts_M[row_B, None] + np.arange(context + 1)
         windows_BL = jnp.asarray(tokens_N[places_BL].astype(np.int32))
         draw_B, window_B = np.divmod(index_B, distinct)
-        turns = {"turns_B": jnp.asarray(draw_B // 2)} if windows.draws > 1 else {}
         examples_B = jnp.asarray(window_B + distinct * (draw_B % 2))
-        batch = objective.make_batch(config, windows_BL, key, examples_B, mask_token, **turns)
+        turns_B = jnp.asarray(draw_B // 2)
+        batch = objective.make_batch(config, windows_BL, key, examples_B, mask_token, turns_B)
         counts_BT = (np.arange(context) >= context - windows.fresh_M[row_B, None]) & real_B[:, None]
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 

@@ -75,7 +75,7 @@ def masked_batch(
     key: jax.Array,
     examples_B: jax.Array,
     mask_token: int,
-    turns_B: jax.Array | None = None,
+    turns_B: jax.Array | int,
 ) -> Batch:
     """Mask the first L - 1 characters by BERT's rule; only selected positions are predicted.
 
@@ -88,20 +88,18 @@ def masked_batch(
     mask = jnp.asarray(mask_token, targets_BT.dtype)
 
     def corrupt(
-        key: jax.Array, target_T: jax.Array, turn: jax.Array | None
+        key: jax.Array, target_T: jax.Array, turn: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         select, how, what = jax.random.split(key, 3)
-        place_T = jax.random.uniform(select, target_T.shape)
-        place_T = place_T if turn is None else (place_T + MASKED_SHARE * turn) % 1.0
+        place_T = (jax.random.uniform(select, target_T.shape) + MASKED_SHARE * turn) % 1.0
         chosen_T, u_T = place_T < MASKED_SHARE, jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
         unmasked_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
         new_T = jnp.where(u_T < 1 - KEPT - REPLACED, mask, unmasked_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
-    tokens_BT, weights_BT = jax.vmap(corrupt, in_axes=(0, 0, None if turns_B is None else 0))(
-        keys_B, targets_BT, turns_B
-    )
+    turns_B = jnp.broadcast_to(turns_B, examples_B.shape)
+    tokens_BT, weights_BT = jax.vmap(corrupt)(keys_B, targets_BT, turns_B)
     return Batch(tokens_BT, targets_BT, weights_BT * masked_positions(model)[None])
 
 
@@ -193,12 +191,11 @@ def make_batch(
     key: jax.Array,
     examples_B: jax.Array,
     mask_token: int,
-    **turns: jax.Array,
+    turns_B: jax.Array | int = 0,
 ) -> Batch:
     """Make a batch of windows for the objective of a run."""
-    return OBJECTIVES[config.objective].batch(
-        config.model, windows_BL, key, examples_B, mask_token, **turns
-    )
+    make = OBJECTIVES[config.objective].batch
+    return make(config.model, windows_BL, key, examples_B, mask_token, turns_B)
 
 
 def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
