@@ -115,9 +115,9 @@ def check_ended(ended):
     assert [process.returncode for process in ended] == [0] * len(ended), errors
 
 
-def train_alone(workdir, devices=1):
-    flags = f"--xla_force_host_platform_device_count={devices}"
-    process = main(*DECODER, "--stages=train", f"--workdir={workdir}", XLA_FLAGS=flags)
+def train_alone(workdir, *flags, devices=1):
+    xla = f"--xla_force_host_platform_device_count={devices}"
+    process = main(*DECODER, "--stages=train", *flags, f"--workdir={workdir}", XLA_FLAGS=xla)
     check_ended([process])
     return process
 
@@ -189,12 +189,10 @@ def test_independent_processes_share_the_steps_also_of_a_killed_one(
     assert not (workdir / ".claims").exists()
 
 
-def trained_by_two(workdir, *killed):
+def trained_by_two(workdir, *killed, flags=()):
     """Each with one device; `killed` says of each where it is."""
-    commands = [
-        ["-c", TRAIN, of, *DECODER, "--stages=train", "--distributed", f"--workdir={workdir}"]
-        for of in killed
-    ]
+    flags = [*DECODER, "--stages=train", "--distributed", *flags, f"--workdir={workdir}"]
+    commands = [["-c", TRAIN, of, *flags] for of in killed]
     return cluster.run(*commands, devices=1)
 
 
@@ -225,6 +223,16 @@ def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_o
     again = trained_by_two(tmp_path / "run", "none:0", "none:0")
     check_ended(again)
     assert leaves(tmp_path / "run") == leaves(never_killed)
+
+
+def test_each_process_digests_its_own_parts_of_split_parameters(tmp_path):
+    fsdp = "--config.mesh.fsdp=2"
+    check_ended(trained_by_two(tmp_path / "two", "none:0", "none:0", flags=[fsdp]))
+    train_alone(tmp_path / "one", fsdp, devices=2)
+    digests = leaves(tmp_path / "two")
+    assert digests == leaves(tmp_path / "one")
+    assert any("/2:" in digest for digest in digests["24"].values())
+    check_ended([main(*DECODER, "--stages=verify", f"--workdir={tmp_path / 'two'}")])
 
 
 def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):

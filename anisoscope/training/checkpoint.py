@@ -1,11 +1,10 @@
 """Save and restore checkpoints; the only file that uses Orbax.
 
 A checkpoint holds the items `params` and `train` (optimizer state, step). Its metadata has a sha256
-digest of every leaf, which is checked at each restore: Orbax restores flipped bits without an
+digest of every leaf (digests.py), which is checked at each restore: Orbax restores flipped bits without an
 error.
 """
 
-import concurrent.futures
 import contextlib
 import errno
 import hashlib
@@ -16,9 +15,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
+from anisoscope.training import digests
+from anisoscope.training.digests import leaf_digests
 from anisoscope.training.step import State
 from anisoscope.utils import checksums, memory, processes
 from anisoscope.utils.errors import RunError
@@ -27,25 +27,6 @@ policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
 RENAMED = "it was saved at another step than {} and renamed later"
 DELETE = "delete it, and the same command resumes from the checkpoint before"
-
-
-def leaf_digests(tree: Any) -> dict[str, str]:
-    """Digest a tree of arrays: {path of leaf: sha256 of its type, shape and bytes}."""
-
-    def gather(leaf: Any) -> Any:
-        split = isinstance(leaf, jax.Array) and not leaf.is_fully_addressable
-        return multihost_utils.process_allgather(leaf, tiled=True) if split else leaf
-
-    def digest(leaf: Any) -> str:
-        array = np.ascontiguousarray(leaf)
-        hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
-        hasher.update(array.view(np.uint8))
-        return hasher.hexdigest()
-
-    paths = jax.tree_util.tree_leaves_with_path(tree)
-    leaves = {jax.tree_util.keystr(path): gather(leaf) for path, leaf in paths}
-    with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads work
-        return dict(zip(leaves, pool.map(digest, leaves.values()), strict=True))
 
 
 def checkpoint_items(state: State) -> dict[str, Any]:
@@ -131,11 +112,11 @@ class CheckpointReader:
             written = self._metadata(step).custom_metadata["sha256"]
         except Exception as error:
             raise self._damaged(step, error) from error
-        found = leaf_digests(items)
         if not by_path:
-            if sorted(found.values()) != sorted(written.values()):
+            if not digests.match_in_any_order(items, [*written.values()]):
                 raise self._damaged(step, "a leaf has changed since it was saved")
             return items
+        found = leaf_digests(items, written)
         ((leaf, digest),) = leaf_digests({"train": {"step": np.int32(step)}}).items()
         if written.get(leaf, digest) != digest:
             raise self._damaged(step, RENAMED.format(step))
@@ -200,18 +181,18 @@ class Checkpoints(CheckpointReader):
             RunError: It cannot be written, or the step is saved with other content.
         """
         items = checkpoint_items(state)
-        digests = leaf_digests(items)
+        now = leaf_digests(items)
         if step in self.steps():
             try:
-                saved = leaf_digests(self._restore(step, items))
+                saved = leaf_digests(self._restore(step, items), now)
             except RunError as error:
                 raise RunError(f"{error}; {DELETE}") from error
-            if saved != digests:
+            if saved != now:
                 what = "differs from what training gives now"
                 raise RunError(f"checkpoint {self._path(step)} {what}; {DELETE}")
             return
         try:
-            options = {"force": True, "custom_metadata": {"sha256": digests}}
+            options = {"force": True, "custom_metadata": {"sha256": now}}
             if not self._orbax.save_checkpointables(step, items, **options):
                 raise RuntimeError("Orbax declined")
         except Exception as error:  # Orbax raises many kinds

@@ -1,4 +1,6 @@
 import errno
+import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -7,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.run_config import CheckpointConfig, RunConfig, TrainConfig, checkpoint_steps
@@ -66,13 +68,46 @@ def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_t
 
 def test_parameters_move_between_layouts(store):
     store.save(0, items())
-    mesh = jax.make_mesh((2,), ("fsdp",), (jax.sharding.AxisType.Auto,), devices=jax.devices()[:2])
+    mesh = jax.make_mesh((2,), ("fsdp",), (AxisType.Auto,), devices=jax.devices()[:2])
     split = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=NamedSharding(mesh, P("fsdp")))
     state = abstract()
     restored = store.restore(0, state._replace(params=state.params | {"blocks": {"kernel": split}}))
     restored = restored.params
     assert restored["blocks"]["kernel"].sharding.spec == P("fsdp")
     np.testing.assert_array_equal(restored["blocks"]["kernel"], items().params["blocks"]["kernel"])
+
+
+def test_a_split_leaf_is_digested_in_its_parts_and_read_in_any_layout(store, tmp_path):
+    """Each device's part is hashed where it is; what one device holds has the digest it always had."""
+    mesh = jax.make_mesh((2, 2), ("a", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
+    state = items()
+    kernel = jax.device_put(state.params["blocks"]["kernel"], NamedSharding(mesh, P(None, "fsdp")))
+    split = state._replace(params=state.params | {"blocks": {"kernel": kernel}})
+    store.save(1, split._replace(step=jnp.int32(1)))
+    metadata = tmp_path / "checkpoints" / "1" / checkpoint.METADATA
+    digests = json.loads(metadata.read_text())["custom_metadata"]["sha256"]
+    whole = checkpoint.leaf_digests(checkpoint.checkpoint_items(state))
+    parts = b"".join(
+        hashlib.sha256(b"float32(64, 24)" + part.tobytes()).digest()
+        for part in np.split(np.asarray(kernel), 2, axis=1)
+    )
+    name = "['params']['blocks']['kernel']"
+    assert digests[name] == f"1/2:{hashlib.sha256(parts).hexdigest()}"
+    plain = hashlib.sha256(b"float32(64, 48)" + np.asarray(kernel).tobytes()).hexdigest()
+    assert whole[name] == plain
+    changed = {name, "['train']['step']"}
+    assert {path for path in whole if whole[path] != digests[path]} == changed
+    assert_same(store.restore_params(1), state.params)
+    assert_same(store.restore(1, abstract()).params, state.params)
+    across = jax.ShapeDtypeStruct((64, 48), jnp.float32, sharding=NamedSharding(mesh, P("fsdp")))
+    moved = abstract()._replace(params=abstract().params | {"blocks": {"kernel": across}})
+    assert_same(store.restore(1, moved).params, state.params)
+    store.check(1)
+    text = metadata.read_text().replace(digests[name][:6], digests[name][:4] + "00", 1)
+    metadata.write_text(text)
+    for read in (store.check, store.restore_params):
+        with pytest.raises(RunError, match="has changed since it was saved"):
+            read(1)
 
 
 def largest(step: pathlib.Path) -> pathlib.Path:
