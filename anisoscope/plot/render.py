@@ -109,10 +109,7 @@ def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str
     if QUANTITY in (spec.rows, spec.columns) and not spec.label:
         return
     text, size = spec.label or _name(spec, runs, QUANTITY, quantity), style.RC["font.size"]
-    if len(grid) == 1 and not spec.rows:
-        grid[0, 0].set_ylabel(style.wrap(text, 1.9, size))
-    else:
-        grid[0, 0].figure.supylabel(style.wrap(text, 1.4 * len(grid), size), fontsize=size)
+    grid[0, 0].figure.supylabel(style.wrap(text, 1.6 * len(grid), size), fontsize=size)
 
 
 def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
@@ -151,12 +148,11 @@ def _add_key(
 def _add_words(
     spec: Spec, runs: dict[str, Run], figure: Figure, quantities: tuple[str, ...], positions: str
 ) -> None:
-    """Add title and caption; a title longer than a line continues in the footer."""
+    """Add title and caption."""
     last = "" if spec.x in specs.OVER_TRAINING or spec.hue == "step" else tables.at_last(runs)
     shown = [run.results for run in runs.values()]
     has_positions = any("positions" in table.dims for table in shown)
-    where = last + positions * has_positions
-    style.title(figure, f"{spec.title}{where}")
+    style.title(figure, f"{spec.title}{last}{positions * has_positions}")
     if spec.hue == HOOK_POINT:
         shown += [table for run in runs.values() for table in run.hook_points.values()]
     names = [*quantities, *(line.quantity for line in spec.lines)]

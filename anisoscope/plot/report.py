@@ -15,7 +15,7 @@ import xarray as xr
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands, provenance
-from anisoscope.results.derived import NULL, excess_name, is_excess, nulls_in
+from anisoscope.results.derived import excess_name, excess_of, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
 
@@ -115,36 +115,30 @@ class Line(NamedTuple):
 
 def families(runs: dict[str, Run]) -> dict[str, list[Line]]:
     """Return the lines of each family, in the order of the registry."""
-    order = {name: at for at, name in enumerate(quantities())}
-    names = {name: None for run in runs.values() for name in _quantities(run)}
+    entries = [(label, *entry) for label, run in runs.items() for entry in _values(run)]
+    order = [*quantities(), *(name for _, name, *_ in entries)]
     found: dict[str, list[Line]] = {}
-    for name in sorted(names, key=lambda name: order.get(name, len(order))):
-        for label, run in runs.items():
-            for words, values in _values(run, name):
-                family = found.setdefault(values.attrs.get("family", OPTIONAL), [])
-                family.extend(lines_of(label, words, values))
+    for label, _, words, values in sorted(entries, key=lambda entry: order.index(entry[1])):
+        family = found.setdefault(values.attrs.get("family", OPTIONAL), [])
+        family.extend(lines_of(label, words, values))
     return found
 
 
-def _quantities(run: Run) -> list[str]:
-    numbers = {name: values for name, values in run.results.items() if values.dtype.kind in "iuf"}
-    own = [name for name, values in numbers.items() if not is_excess(values)]
-    return [*own, *(run.tangents or ())]
-
-
-def _values(run: Run, name: str) -> Iterator[tuple[str, xr.DataArray]]:
-    """Yield a quantity, and its excess over each of its null models, with menu words."""
-    if name not in run.results:
-        if run.tangents is not None and name in run.tangents:
-            yield name, run.tangents[name].assign_attrs(family="tangents")
-        return
-    values, words = run.results[name], style.variable_label(run.results[name])
-    band = describe_bands([run.results], name, what="bars") if "statistic" in values.dims else ""
-    yield words, values.assign_attrs(band=band)
-    for null in nulls_in(run.results) if excess_name(name) in run.results else ():
-        excess = run.results[excess_name(name)].sel({NULL: null}, drop=True)
-        if excess.notnull().any():
-            yield f"{words}, excess over {null}", excess.assign_attrs(values.attrs)
+def _values(run: Run) -> Iterator[tuple[str, str, xr.DataArray]]:
+    """Yield each quantity and its excess over each of its null models: name, menu words, values."""
+    results = run.results
+    for name, values in results.items():
+        if values.dtype.kind in "iuf" and not is_excess(values):
+            words, attrs = style.variable_label(values), dict(values.attrs)
+            if "statistic" in values.dims:
+                attrs["band"] = describe_bands([results], str(name), what="bars")
+            yield str(name), words, values.assign_attrs(attrs)
+            for null in nulls_in(results) if excess_name(str(name)) in results else ():
+                excess = excess_of(results, str(name), null)
+                if excess.notnull().any():
+                    yield str(name), f"{words}, excess over {null}", excess.assign_attrs(attrs)
+    for name, values in run.tangents.items() if run.tangents is not None else ():
+        yield str(name), str(name), values.assign_attrs(family="tangents")
 
 
 def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:

@@ -42,7 +42,6 @@ CASES = {
     "default": {},
     "one seed and norm": {"seeds": 1, "norms": (0.0,)},
     "no input": {"targets": ("keys", "both")},
-    "queries alone": {"targets": ("queries",)},
 }
 
 
