@@ -31,7 +31,7 @@ class Quantity:
 
     long_name: str
     formula: str
-    source: str = HERE
+    source: str = HERE  # of the formula
     # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY

@@ -22,32 +22,12 @@ def drawn(cloud, seed):
     return _drawn(jnp.asarray(cloud, jnp.float32), jax.random.split(jax.random.key(seed)))
 
 
-@pytest.mark.parametrize("points", [pytest.param(4096, marks=pytest.mark.slow), 4])
-def test_a_gaussian_cloud_has_the_spectrum_and_no_features(points):
-    cloud = np.random.default_rng(0).standard_exponential((points, 5)) * [4, 3, 2, 1, 1] + 7
+@pytest.mark.slow
+def test_a_gaussian_cloud_has_no_features():
+    cloud = np.random.default_rng(0).standard_exponential((4096, 5)) * [4, 3, 2, 1, 1] + 7
     null = np.asarray(drawn(cloud, 0))
-    found, expected = (reference_spectrum.eigenvalues(x)[: points - 1] for x in (null, cloud))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    np.testing.assert_allclose(null.mean(0), 0, atol=1e-5)
-    if points > 4:
-        assert abs(((null / null.std(0)) ** 4).mean() - 3) < 0.1
-        assert ((cloud - cloud.mean(0)) ** 4 / cloud.var(0) ** 2).mean() > 6
-
-
-@pytest.mark.parametrize("distinct", [40, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points(distinct):
-    generator = np.random.default_rng(0)
-    cloud = codebook(generator, distinct, 12, 400)
-    null = np.asarray(drawn(cloud, 0))
-    first, pattern = (
-        np.unique(cloud, axis=0, return_index=True, return_inverse=True)[i] for i in (1, 2)
-    )
-    same = pattern.ravel()[:, None] == pattern.ravel()[None]
-    np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
-    found, expected = (
-        reference_spectrum.eigenvalues(x[first])[: len(first) - 1] for x in (null, cloud)
-    )
-    np.testing.assert_allclose(found, expected, rtol=2e-5)
+    assert abs(((null / null.std(0)) ** 4).mean() - 3) < 0.1
+    assert ((cloud - cloud.mean(0)) ** 4 / cloud.var(0) ** 2).mean() > 6
 
 
 @pytest.mark.parametrize("points", [48, 200])
@@ -62,24 +42,19 @@ def test_a_gaussian_cloud_has_the_copies_and_the_spectrum_of_the_distinct_points
     ],
     ids=["plain", "constant", "twice", "copies", "line"],
 )
-def test_a_gaussian_cloud_has_the_covariance_of_the_distinct_points_whatever_their_rank(
+def test_a_gaussian_cloud_has_the_copies_and_the_covariance_of_the_distinct_points(
     points, degenerate
 ):
     cloud = degenerate(
         np.random.default_rng(0).standard_normal((points, 96)).astype(np.float32)
     ).astype(np.float32)
     null = np.asarray(drawn(cloud, 0), np.float64)
-    first = np.unique(cloud, axis=0, return_index=True)[1]
+    _, first, word = np.unique(cloud, axis=0, return_index=True, return_inverse=True)
+    same = word.ravel()[:, None] == word.ravel()[None]
+    np.testing.assert_array_equal((null[:, None] == null[None]).all(-1), same)
     np.testing.assert_allclose(null[first].mean(0), 0, atol=1e-5)
     covariances = [np.cov(x[first].T.astype(np.float64), bias=True) for x in (null, cloud)]
     np.testing.assert_allclose(*covariances, atol=2e-6 * covariances[1].max())
-
-
-def codebook(generator, distinct, width, points):
-    """Points that are copies of a few normal ones, some much more often than others."""
-    weight = 1 / np.arange(1, distinct + 1)
-    words = generator.normal(size=(distinct, width)).astype(np.float32)
-    return words[generator.choice(distinct, points, p=weight / weight.sum())]
 
 
 @pytest.mark.parametrize(
