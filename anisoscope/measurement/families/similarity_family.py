@@ -1,6 +1,7 @@
 """Family similarity: cosines, norms and the partition function of vectors that are not centered."""
 
 import math
+from collections.abc import Iterable
 
 import jax
 from jax import Array
@@ -80,36 +81,25 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     cloud_PD, folds, points = cloud.points_PD, cloud.folds, len(cloud.points_PD)
     cluster_P = None if cloud.places is None else cloud.places.window_P
 
-    def read_kept(keep_P: Array) -> dict[str, Values]:
+    def read(x_PD: Array, names: Iterable[str], keep_P: Array) -> dict[str, Values]:
+        flipped = [name for name in names if name in FLIPPED_READERS]
         return {
-            MEASURED: {name: read(cloud_PD, keep_P) for name, read in READERS.items()},
-            FLIPPED: {
-                name: read(cloud_PD, cluster_P, keep_P) for name, read in FLIPPED_READERS.items()
-            },
+            MEASURED: {name: READERS[name](x_PD, keep_P) for name in names},
+            FLIPPED: {name: FLIPPED_READERS[name](x_PD, cluster_P, keep_P) for name in flipped},
         }
 
     def read_left(left_P: Array) -> dict[str, Values]:
-        left_PD = cloud_PD * left_P[:, None]
+        left_PD, names = cloud_PD * left_P[:, None], WITHOUT.values()
+        return over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P), folds, points)
 
-        def read(keep_P: Array) -> dict[str, Values]:
-            weight_P = keep_P * left_P
-            return {
-                MEASURED: {
-                    without: READERS[name](cloud_PD, weight_P) for without, name in WITHOUT.items()
-                },
-                FLIPPED: {
-                    without: FLIPPED_READERS[name](left_PD, cluster_P, weight_P)
-                    for without, name in WITHOUT.items()
-                },
-            }
-
-        return over_folds(read, folds, points)
-
-    values = over_folds(read_kept, folds, points)
-    without = jax.lax.map(read_left, leading_family.remaining(cloud))
+    values = over_folds(lambda keep_P: read(cloud_PD, READERS, keep_P), folds, points)
+    left = jax.lax.map(read_left, leading_family.remaining(cloud))
     partition = similarity.log_partition_isotropy(cloud_PD, folds)
     values[MEASURED]["log_partition_isotropy"] = partition
-    return {sample: values[sample] | without[sample] for sample in values}
+    return {
+        sample: values[sample] | {without: left[sample][name] for without, name in WITHOUT.items()}
+        for sample in values
+    }
 
 
 FAMILIES = {"similarity": Family("cloud", compute, QUANTITIES)}
