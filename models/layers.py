@@ -77,8 +77,8 @@ def rotary(x_BTHK: Float[Array, "B T H K"]) -> Float[Array, "B T H K"]:
     angle_TK = jnp.outer(jnp.arange(time, dtype=jnp.float32), rate_K)[None, :, None]
     low, high = jnp.split(x_BTHK.astype(jnp.float32), 2, axis=-1)
     cos, sin = jnp.cos(angle_TK), jnp.sin(angle_TK)
-    turned_BTHK = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
-    return turned_BTHK.astype(x_BTHK.dtype)
+    rotated_BTHK = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+    return rotated_BTHK.astype(x_BTHK.dtype)
 
 
 POSITIONS = {
