@@ -16,11 +16,13 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
+from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.metrics.convert import ArrayLike
-from anisoscope.results import join, replicates_table
+from anisoscope.results import replicates_table
 from anisoscope.results.derived import values_of
+from anisoscope.results.summary import summary
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
@@ -255,7 +257,9 @@ def make_table(
     names: Sequence[str] | None,
 ) -> xr.Dataset:
     """Make the table of means, intervals and excess, without step and positions."""
-    results, _ = join.joined({0: raw_table(values, attributes)}, settings.families, settings.nulls)
+    raw = raw_table(values, attributes)
+    known = {null for name in raw.data_vars for null in null_models_for(str(name))}
+    results, _ = summary(raw, None, tuple(null for null in settings.nulls if null in known))
     results = results.isel(step=0, positions=0).drop_vars(["step", "positions"])
     vectors = "queries and keys"
     if "points" in attributes:
