@@ -122,7 +122,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--points", type=int, default=1024)
     options = parser.parse_args()
-    draws = {name: of.draw(np.random.default_rng(0), options.points) for name, of in ZOO.items()}
+    draws = {
+        name: member.draw(np.random.default_rng(0), options.points) for name, member in ZOO.items()
+    }
     clouds = {name: np.unique(np.float32(cloud_PD), axis=0) for name, cloud_PD in draws.items()}
     versions, theirs = ask_peers(clouds)
     with jax.default_matmul_precision("highest"):
