@@ -42,13 +42,8 @@ def public_metric(
             else:
                 matrices = (matrix(values["x"], about_mean, any_size),)
             k = {"k": values["k"]} if "k" in values else {}
-            points = matrices[0].shape[0]
-            for value in k.values():
-                whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-                if not whole or not least_k <= value < points:
-                    raise ValueError(
-                        f"k is {value!r}; pass {least_k} to {points - 1} for {points} points"
-                    )
+            if k:
+                _check_k(values["k"], least_k, matrices[0].shape[0])
             traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
             with jax.enable_x64(False):
                 if jax.default_backend() != "cpu" or traced:
@@ -64,6 +59,12 @@ def public_metric(
     return decorate
 
 
+def _check_k(k: object, least: int, points: int) -> None:
+    whole = isinstance(k, int | np.integer) and not isinstance(k, bool)
+    if not whole or not least <= k < points:
+        raise ValueError(f"k is {k!r}; pass {least} to {points - 1} for {points} points")
+
+
 def _complete(
     text: str, signature: inspect.Signature, about_mean: bool, any_size: bool, least_k: int
 ) -> str:
@@ -71,11 +72,9 @@ def _complete(
     pair = "y" in signature.parameters
     args = "Args:\n    x: (points, width), any unit.\n"
     args += "    y: (points, other width), the same points in the same order.\n" if pair else ""
-    raises = (
-        "x or y is no matrix of real numbers, or their points differ"
-        if pair
-        else ("x is no matrix of real numbers with two points or more")
-    )
+    raises = "x is no matrix of real numbers with two points or more"
+    if pair:
+        raises = "x or y is no matrix of real numbers, or their points differ"
     if "k" in signature.parameters:
         args += f"    k: neighbors of a point, {least_k} or more and fewer than the points.\n"
         raises += "; or k is out of its range"
