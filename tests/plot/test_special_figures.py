@@ -46,7 +46,8 @@ def test_cosine_and_drift_have_a_row_for_each_modality(runs):
     inside(figure, "cosine_and_drift")
     for ax, modality in zip(figure.axes[1::2], ("text", "speech"), strict=True):
         own = {name: run for name, run in made.items() if run.modality == modality}
-        own = {name: run.results.isel(step=[-1]) for name, run in own.items()}
+        pair = ["drift", "mean_cosine"]
+        own = {name: run.results[pair].isel(step=[-1]) for name, run in own.items()}
         found = correlations.correlations(own).query("x == 'drift' and positions == 'all'")
         for row in found[found.over.isin(["layers, runs", "layers within runs"])].itertuples():
             assert f"{row.spearman:.2f}" in ax.get_title().replace("\N{MINUS SIGN}", "-")
