@@ -10,13 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from anisoscope.analysis import correlations
-from anisoscope.plot import (
-    experiment_figures,
-    run_figures,
-    scatter_figures,
-    style,
-    theory_figures,
-)
+from anisoscope.plot import experiment_figures, run_figures, scatter_figures, style, theory_figures
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
 from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS, WATCHED

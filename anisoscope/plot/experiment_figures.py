@@ -12,14 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.analysis.claims.verdicts import CONTRAST, VERDICTS
 from anisoscope.analysis.contrasts import STEPS, TELLING
-from anisoscope.analysis.primary import (
-    BOTH,
-    DIFFERS,
-    NOTHING,
-    ROLE,
-    ROLES,
-    WITHIN,
-)
+from anisoscope.analysis.primary import BOTH, DIFFERS, NOTHING, ROLE, ROLES, WHERE, WITHIN
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
@@ -122,7 +115,6 @@ def format_pair(before: str, after: str) -> str:
 
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
-AT = {"last": "last checkpoint", "matched": "loss-matched"}
 ENDS = ["before", "after", "at", "positions"]
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
@@ -165,7 +157,7 @@ def forest(table: pd.DataFrame) -> Figure:
     ax, labels, bold = figure.subplots(), [], []
     for (before, after, at, positions), rows in groups:
         side = ", without the first token" * (positions != "all")
-        labels.append(f"{format_pair(before, after)}, {AT[at]}{side}")
+        labels.append(f"{format_pair(before, after)}, {WHERE[at]}{side}")
         bold.append(True)
         for row in rows.itertuples(index=False):
             _draw_change(ax, row, -len(labels))

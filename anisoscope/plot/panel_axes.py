@@ -9,12 +9,7 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import BoundaryNorm, SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-    LogLocator,
-    NullFormatter,
-    NullLocator,
-    StrMethodFormatter,
-)
+from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodFormatter
 
 from anisoscope.plot import style
 

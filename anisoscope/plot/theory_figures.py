@@ -40,11 +40,10 @@ RECONSTRUCTED = (
 )
 SHOWN = (
     "Gradient of a linear probe on points of known manifolds about a base point. Marks: measured, mean over seeds. "
-    "Lines: predicted, to leading order. Above: norms follow t and t², a reconstruction after Bernas et al. 2026. "
-    "Below, left: where the error is constant, the tangent part vanishes by symmetry: all of the gradient is normal "
-    "at every spread; this counter-example is the project's own. Right: types drawn by frequency, exp(-b |u|²/2), "
-    "which cuts the spread by sqrt(1 + b) and hides curvature; to count each type once brings back only what was drawn "
-    "at all."
+    "Lines: predicted, to leading order; that norms follow t and t² is a reconstruction after Bernas et al. 2026. "
+    "Below, left: a constant error has no tangent part, by symmetry; this counter-example is the project's own. Right: "
+    "types drawn by frequency, exp(-b |u|²/2), which cuts the spread by sqrt(1 + b) and hides curvature; to count each "
+    "type once brings back only what was drawn at all."
 )
 
 

@@ -11,16 +11,7 @@ from anisoscope.results import joined_files
 from anisoscope.results.derived import over_blocks
 from anisoscope.results.join import joined, scores, tidy, write
 from anisoscope.results.summary import summary
-from tests.results.made import (
-    BLOCKS,
-    HEADS,
-    LAYERS,
-    NAMES,
-    NULLS,
-    S,
-    table,
-    values,
-)
+from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
 
 ALL = tuple(FAMILIES)
 
