@@ -127,10 +127,7 @@ def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
 
 
 def _add_key(
-    spec: Spec,
-    runs: dict[str, Run],
-    grid: np.ndarray,
-    colors: ScalarMappable | None,
+    spec: Spec, runs: dict[str, Run], grid: np.ndarray, colors: ScalarMappable | None
 ) -> None:
     """Add a color bar for hues in order, and a legend of all lines with a name."""
     if colors and spec.hue == "step":
