@@ -154,8 +154,6 @@ def test_known_overlaps():
     assert overlap(cloud, np.random.default_rng(0).permutation(cloud), 10) == pytest.approx(
         10 / (POINTS - 1), rel=0.15
     )
-    farther, few = find(filled(cloud), MANY), find(filled(cloud), 4)
-    assert share(farther, few, 4) == 1  # the nearest of a longer list
 
 
 def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():

@@ -150,7 +150,7 @@ METRICS = {  # the metric, and what it does not see
         "scale translation order",
     ),
 }
-ON_VMAP = ("attention", "overlap", "neighbors", "spectrum")  # of every way to compute
+ON_VMAP = ("attention", "neighbors", "spectrum")  # of every way to compute
 
 
 @pytest.fixture(scope="module", params=METRICS)

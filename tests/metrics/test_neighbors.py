@@ -149,4 +149,4 @@ def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(na
 def test_among_nobody_there_are_no_neighbors_and_two_are_too_few_to_tell():
     assert not among(gaussian(), np.zeros(POINTS, bool)).usable().any()
     with pytest.raises(ValueError, match="3 neighbors are needed, 2 were searched"):
-        neighbors_among(gaussian(), find(gaussian(), 2), np.ones(POINTS, bool))
+        jax.eval_shape(lambda x: neighbors_among(x, find(x, 2), x[:, 0] > 0), gaussian())
