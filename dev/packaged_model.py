@@ -6,7 +6,7 @@ import numpy as np
 import scipy.special
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.sources.hf import guards, load_model
@@ -27,7 +27,8 @@ class Packaged(NamedTuple):
     def windows(self, text: str, special: bool) -> Windows:
         """Cut WINDOWS windows of LENGTH tokens, with the tokenizer's special tokens or without."""
         probe = MeasureConfig(points=WINDOWS * (LENGTH - 2), batches=1, folds=1)
-        return make_windows(text, self.tokenizer, LENGTH, special, probe)
+        config = PretrainedConfig(measure=probe, window=LENGTH, special_tokens=special)
+        return make_windows(text, self.tokenizer, config)
 
     def read(self, tokens_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read the residual stream (N, W, T, D), and each head's mean weight on the first token."""

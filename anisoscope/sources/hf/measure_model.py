@@ -251,11 +251,8 @@ def measure_windows(
         families = tuple(name for name in config.measure.families if name not in reasons)
         changes["measure.families"] = families
     config = replace(config, changes)
-    measure, special = config.measure, config.special_tokens
-    joined = load_model.tokens_per_position(loaded.model.config)
-    windows = make_windows(
-        text.content, tokenizer, config.window, special, measure, joined, "the text"
-    )
+    measure, joined = config.measure, load_model.tokens_per_position(loaded.model.config)
+    windows = make_windows(text.content, tokenizer, config, joined, "the text")
     plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
     check_model(plan, loaded)
     raw = measure_revision(plan, loaded, ALONE, last=True)

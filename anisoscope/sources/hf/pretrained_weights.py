@@ -6,7 +6,6 @@ request; that revision is read instead.
 
 import functools
 import hashlib
-import os
 import pathlib
 import urllib.error
 import urllib.request
@@ -106,10 +105,9 @@ def weight_files(location: WeightLocation) -> tuple[list[pathlib.Path], str]:
 @functools.cache
 def hub_answers() -> bool:
     """Return whether the hub answers; cached, since the libraries ask six times and wait."""
-    if os.environ.get("HF_HUB_OFFLINE", "0") not in ("0", ""):
+    if constants.HF_HUB_OFFLINE:
         return False
-    address = os.environ.get("HF_ENDPOINT", "https://huggingface.co")
-    request = urllib.request.Request(address, method="HEAD")
+    request = urllib.request.Request(constants.ENDPOINT, method="HEAD")
     try:
         urllib.request.urlopen(request, timeout=TIMEOUT).close()
     except urllib.error.HTTPError:  # an answer too

@@ -24,8 +24,8 @@ from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.hf.token_windows import (
     Windows,
     make_windows,
+    set_window,
     validation_text,
-    window_length,
 )
 from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
 from anisoscope.utils import folder
@@ -72,12 +72,9 @@ def open_revisions(
         joined = load_model.tokens_per_position(settings)
     if reads_text:
         corpus = corpus or texts.load(config.data, config.window)
-        tokenizer, special = load_model.read_tokenizer(last), config.special_tokens
-        text = validation_text(corpus)
-        if config.characters is not None:
-            length = window_length(text, tokenizer, config.characters, special)
-            config = replace(config, {"window": length})
-        windows = make_windows(text, tokenizer, config.window, special, config.measure, joined)
+        tokenizer, text = load_model.read_tokenizer(last), validation_text(corpus)
+        config = set_window(text, tokenizer, config)
+        windows = make_windows(text, tokenizer, config, joined)
     else:
         corpus, windows = media.open_media(config, last)
         config = replace(config, {"window": windows.context})
@@ -113,8 +110,8 @@ class Revisions(Source):
     windows: Windows
     root: pathlib.Path
     name: str
-    digests: dict[int, str] = dataclasses.field(default_factory=dict)  # sha256 of weights, by step
-    read_now: set[int] = dataclasses.field(default_factory=set)  # steps read by this process
+    # sha256 of weights by step, as read now or by the table
+    digests: dict[int, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def steps(self) -> list[int]:
@@ -151,13 +148,13 @@ class Revisions(Source):
         return pretrained_weights.find_weights(weights.name, revision_steps(weights)[step])
 
     def digest(self, step: int) -> str | None:
-        """Return the sha256 of the weights if they are local or were read; no hub is asked."""
+        """Return the sha256 of the weights, if known; no hub is asked."""
         if step not in self.steps:
             return None
         location = self.location(step)
         if location.local:
             return pretrained_weights.digest_weights(location)
-        return self.digests[step] if step in self.read_now else None
+        return self.digests.get(step)
 
     def open(self, plan: Plan, step: int) -> PretrainedModel:
         """Load the revision of a step; refuse weights that another step has."""
@@ -168,7 +165,6 @@ class Revisions(Source):
                 what = f"steps {min(step, other)} and {max(step, other)} hold the same weights"
                 raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
         self.digests[step] = digest
-        self.read_now.add(step)
         return loaded
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.settings import replace
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
 SAMPLE = 1_000_000  # characters for the estimate of token length
@@ -96,22 +98,21 @@ def validation_text(corpus: Corpus) -> str:
 def make_windows(
     text: str,
     tokenizer: Any,
-    window: int,
-    special: bool,
-    measure: MeasureConfig,
+    config: PretrainedConfig,
     tokens_per_position: int = 1,
     name: str = SPLIT,
 ) -> Windows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
 
-    Where `special`, every window begins and ends with the special tokens of a text. Special tokens
-    are recognized by their ids anywhere, since a text may spell one. `name` is that of the text, in
+    With `special_tokens`, every window begins and ends as a text does. Special tokens are
+    recognized by their ids anywhere, since a text may spell one. `name` is that of the text, in
     messages and tables. UserError where the text is too short, or does not match the tokenizer.
     """
+    window, measure = config.window, config.measure
     if window % tokens_per_position or window < 2 * tokens_per_position:
         what = f"it must be a multiple of {tokens_per_position}, the tokens of a position"
         raise UserError(f"window is {window}; {what}")
-    before, after = special_frame(tokenizer) if special else ([], [])
+    before, after = special_frame(tokenizer) if config.special_tokens else ([], [])
     inner = window - len(before) - len(after)
     if inner < 2:
         least = 2 + window - inner
@@ -220,12 +221,15 @@ def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
     raise UserError("the tokenizer changes a text by special tokens; leave special_tokens out")
 
 
-def window_length(text: str, tokenizer: Any, characters: int, special: bool) -> int:
-    """Return the mean number of tokens in `characters` characters, with a frame if `special`."""
+def set_window(text: str, tokenizer: Any, config: PretrainedConfig) -> PretrainedConfig:
+    """Set the window to the mean tokens of `characters` characters, with special tokens if any."""
+    if config.characters is None:
+        return config
     part = text[:SAMPLE]
     tokens = len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"])
-    frame = sum(map(len, special_frame(tokenizer))) if special else 0
-    return round(characters * tokens / max(len(part), 1)) + frame
+    frame = sum(map(len, special_frame(tokenizer))) if config.special_tokens else 0
+    length = round(config.characters * tokens / max(len(part), 1)) + frame
+    return replace(config, {"window": length})
 
 
 def add_ordinary(

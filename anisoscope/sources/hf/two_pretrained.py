@@ -39,9 +39,9 @@ from anisoscope.sources.hf.token_windows import (
     SAMPLE,
     encode_text,
     read_texts,
+    set_window,
     special_frame,
     validation_text,
-    window_length,
 )
 from anisoscope.sources.two_models import Clouds, Pair
 from anisoscope.utils.errors import UserError
@@ -173,9 +173,8 @@ def make_side(
     if loaded.adapter.tokens_per_position:
         why = "several tokens share a position"
         raise UserError(f"--similarity={name}: {why}; name another model")
-    special, window = config.special_tokens, config.window
-    if config.characters is not None:
-        window = window_length(validation_text(corpus), tokenizer, config.characters, special)
+    special = config.special_tokens
+    window = set_window(validation_text(corpus), tokenizer, config).window
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
 
     def tokenize(chunk: bytes) -> dict[str, Any]:

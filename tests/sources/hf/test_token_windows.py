@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.sources.hf.token_windows import (
-    make_windows,
-    validation_text,
-)
+from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.sources.hf.token_windows import make_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -18,7 +16,8 @@ def make(text=None, special=False, **changes):
     tokenizer = tiny_models.tokenizer(framed=True)
     for name, token in changes.items():
         setattr(tokenizer, name, token)
-    return make_windows(text or tiny_models.text(6000), tokenizer, 16, special, MEASURE)
+    config = PretrainedConfig(measure=MEASURE, window=16, special_tokens=special)
+    return make_windows(text or tiny_models.text(6000), tokenizer, config)
 
 
 def picked(found, batch):

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus
 from anisoscope.results import joined_files
@@ -18,8 +19,6 @@ from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.token_windows import make_windows, validation_text
 from tests.program import run_notebook
 from tests.sources.hf import tiny_models
-
-MEASURE = MeasureConfig(points=1024, batches=1)
 
 
 def package(name):
@@ -64,9 +63,9 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     assert "softmax of q and k is the model's own" in results.attrs["attention"]
     assert "not checked" in results.attrs["bits_per_byte"]
     measure = MeasureConfig(points=512, batches=1)
-    probe = make_windows(
-        english(), transformers.AutoTokenizer.from_pretrained(model), 64, False, measure
-    ).probe
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    config = PretrainedConfig(measure=measure, window=64)
+    probe = make_windows(english(), tokenizer, config).probe
     bert = transformers.AutoModel.from_pretrained(model, dtype=torch.float32)
     with torch.no_grad():
         ids = torch.as_tensor(probe.tokens_GWT[0], dtype=torch.long)
@@ -87,7 +86,8 @@ def test_a_decoder_in_four_bits():
     asked = torch.tensor([tokenizer("The capital of France is")["input_ids"]])
     with torch.no_grad():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
-    windows = make_windows(english(), tokenizer, 128, False, MEASURE)
+    config = PretrainedConfig(measure=MeasureConfig(points=1024, batches=1), window=128)
+    windows = make_windows(english(), tokenizer, config)
     assert "before the final norm" in guards.check_final_norm(
         loaded, windows.probe.tokens_GWT[0, 0]
     )

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import WeightsConfig
+from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
 from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.adapters import find_adapter
@@ -113,9 +113,8 @@ def measure(training, workdir, *revisions, stages="measure", **options):
 
 def windows(spelled=None, written=None, special=False, tokens_per_position=1):
     measure = MeasureConfig(points=64, batches=1, folds=2)
-    return make_windows(
-        written or text(6000), spelled or tokenizer(), 24, special, measure, tokens_per_position
-    )
+    config = PretrainedConfig(measure=measure, window=24, special_tokens=special)
+    return make_windows(written or text(6000), spelled or tokenizer(), config, tokens_per_position)
 
 
 def as_windows(tokens_WT):
