@@ -25,7 +25,6 @@ class Adapter(NamedTuple):
     stack_path: str | None = None  # module with the blocks, if others use the same class too
     score_exponent: float | None = None  # the class computes attention itself: <q, k> K^-exponent
     tokens_per_position: str | None = None  # setting that holds the number; None: 1
-    position_offset: str | None = None  # setting: positions before the first token, minus 1
     model_class: str | None = None  # class that loads the weights, if not that of the settings
     kernels: Kernels | None = None  # None: unknown or shared; `tangents` leaves matrices out
     extra_scores: str | None = None  # why scores are not <q, k> plus a bias by position
@@ -90,7 +89,7 @@ ADAPTERS = {
     "albert": Adapter("AlbertLayer", blocks_per_layer="inner_group_num"),
     "bert": _bert_like("Bert"),
     "bloom": Adapter("BloomBlock", "ln_f", score_exponent=0.5, kernels=BLOOM),
-    "camembert": _bert_like("Camembert", position_offset="pad_token_id"),
+    "camembert": _bert_like("Camembert"),
     "canine": Adapter(
         "CanineLayer",
         stack_path="encoder",
@@ -139,14 +138,14 @@ ADAPTERS = {
     "qwen2": _llama_like("Qwen2"),
     "qwen3": _llama_like("Qwen3"),
     "qwen3_moe": _llama_like("Qwen3Moe", kernels=None),
-    "roberta": _bert_like("Roberta", position_offset="pad_token_id"),
+    "roberta": _bert_like("Roberta"),
     "smollm3": _llama_like("SmolLM3"),
     "stablelm": _llama_like("StableLm"),
     "starcoder2": _llama_like("Starcoder2", kernels=STARCODER2),
     "t5": Adapter(
         "T5Block", "encoder.final_layer_norm", stack_path="encoder", model_class="T5EncoderModel"
     ),
-    "xlm-roberta": _bert_like("XLMRoberta", position_offset="pad_token_id"),
+    "xlm-roberta": _bert_like("XLMRoberta"),
 }
 UNKNOWN = Adapter(None)  # hidden_states are taken as reported, without queries and keys
 

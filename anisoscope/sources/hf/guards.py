@@ -218,11 +218,8 @@ def check_vocabulary(loaded: PretrainedModel, largest: int) -> None:
 
 def max_positions(loaded: PretrainedModel) -> int | None:
     """Return how many positions a window may have; None: unlimited or unknown."""
-    config, before = loaded.model.config, loaded.adapter.position_offset
-    longest = getattr(config, "max_position_embeddings", None)
-    if longest is not None and before:
-        longest -= getattr(config, before) + 1
-    elif longest is not None:  # as in RoBERTa, whose positions follow the padding row
+    longest = getattr(loaded.model.config, "max_position_embeddings", None)
+    if longest is not None:  # positions of RoBERTa's family follow the padding row
         table = getattr(getattr(loaded.base, "embeddings", None), "position_embeddings", None)
         padding = getattr(table, "padding_idx", None)
         longest -= 0 if padding is None else padding + 1

@@ -259,9 +259,8 @@ def measure_windows(
     del raw.attrs["config"]  # it names a text that was not read
     bits, bound = raw.attrs["bits_per_byte"], guards.bits_bound(windows)
     raw.attrs |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
-    table, _ = join.joined(
-        {ALONE: raw.assign_attrs(bits_bound=bound)}, measure.families, measure.nulls
-    )
+    raw.attrs["bits_bound"] = bound
+    table, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(

@@ -106,13 +106,17 @@ def test_tokens_without_embedding_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("name", "entry", "longest"),
-    [("BertModel", True, 18), ("XLMRobertaModel", True, 16), ("XLMRobertaModel", False, 16)],
+    ("name", "longest"),
+    [
+        ("BertModel", 18),
+        ("CamembertForMaskedLM", 16),
+        ("RobertaForMaskedLM", 16),
+        ("XLMRobertaModel", 16),
+    ],
 )
-def test_windows_without_positions_are_refused(name, entry, longest):
-    """Positions of RoBERTa's family begin after padding, with an entry and without."""
+def test_windows_without_positions_are_refused(name, longest):
+    """Positions of RoBERTa's family begin after padding."""
     loaded = build(Row(name, SIZES | {"max_position_embeddings": 18, "pad_token_id": 1}))
-    loaded = loaded if entry else loaded._replace(adapter=UNKNOWN)
     guards.check_final_norm(loaded, np.full(longest, 7))
     guards.check_window(loaded, longest, 0)
     with pytest.raises(UserError, match=f"this model has {longest} positions"):
