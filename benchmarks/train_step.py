@@ -1,7 +1,7 @@
 """Seconds per training step, JAX against PyTorch, in rounds that alternate between them.
 
     python -m benchmarks.train_step [--layers 6 --width 256 --heads 8 --context 256 --batch 8]
-    [--rounds 7 --steps 6 --sides JAX PyTorch]
+    [--rounds 7 --steps 6 --others "PyTorch, compiled"]
 
 Every side has a process of its own. JAX's sides are the product's own training program: with AdamW
 and learned positions, with Muon and rotary positions (the recipe of experiments/decoder_small.py),
@@ -179,7 +179,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=6, help="steps per round")
     parser.add_argument("--peer", default=sys.executable, help="a Python that has PyTorch")
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=["JAX", "PyTorch"])
+    parser.add_argument("--others", nargs="+", choices=SIDES, default=[], help="further sides")
     parser.add_argument("--side", choices=SIDES, help="be the worker of this side")
     options = vars(parser.parse_args())
     shape = {name: options[name] for name in SHAPES[kind]}
@@ -187,8 +187,8 @@ def main() -> None:
         run, facts = SIDES[options["side"]](shape, options["steps"])
         serve(facts, {"steps": run})
         return
-    chosen = (options[name] for name in ("rounds", "steps", "peer", "sides"))
-    report(shape, *measure(shape, *chosen))
+    sides = ["JAX", "PyTorch", *options["others"]]
+    report(shape, *measure(shape, options["rounds"], options["steps"], options["peer"], sides))
 
 
 if __name__ == "__main__":

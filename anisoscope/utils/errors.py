@@ -6,17 +6,10 @@ from collections.abc import Iterator
 
 RESUMES = "and the same command resumes there"
 ADVICE = {
-    **dict.fromkeys(
-        (errno.EMFILE, errno.ENFILE), f"raise the limit with ulimit -n 1024, {RESUMES}"
-    ),
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), f"free space on the disk, {RESUMES}"
-    ),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM),
-        f"change the permissions of the file or of its folder, {RESUMES}",
-    ),
-    errno.EROFS: "name a folder on another disk with --workdir= or --figures=",
+    (errno.EMFILE, errno.ENFILE): f"raise the limit with ulimit -n 1024, {RESUMES}",
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): f"free space on the disk, {RESUMES}",
+    (errno.EACCES, errno.EPERM): f"change the rights of the file or of its folder, {RESUMES}",
+    (errno.EROFS,): "name a folder on another disk with --workdir= or --figures=",
 }
 
 
@@ -53,5 +46,5 @@ def format_os_error(error: OSError) -> str:
     what = error.strerror or str(error)
     if error.filename and error.strerror:
         what = f"{error.filename}: {what}"
-    advice = ADVICE.get(error.errno)
-    return f"{what}; {advice}" if advice else what
+    advice = "".join(f"; {advice}" for codes, advice in ADVICE.items() if error.errno in codes)
+    return f"{what}{advice}"
