@@ -108,17 +108,8 @@ x = np.random.default_rng(0).standard_normal((64, 4))
 table = anisoscope.measure(x, families="similarity")
 print(anisoscope.to_frame(table).metric[0], f"{float(anisoscope.metrics.anisotropy(x)):.1f}")
 """
-    training = [
-        "flax",
-        "optax",
-        "orbax",
-        "tensorflow_datasets",
-        "absl",
-        "h5netcdf",
-        "matplotlib",
-        "torch",
-    ]
-    assert run(code, *UNIX, *training) == "mean_cosine 0.4\n"
+    further = "flax optax orbax tensorflow_datasets absl h5netcdf matplotlib torch"
+    assert run(code, *UNIX, *further.split()) == "mean_cosine 0.4\n"
 
 
 def test_every_public_name_is_there_and_typed_without_any():

@@ -77,15 +77,9 @@ def look_up(words: list[str]) -> None:
 
 def settings_alone(words: list[str]) -> None:
     """Settings without their experiment: some kind of experiment has them all."""
-    names = (
-        "quickstart",
-        "untrained_bias",
-        "curved_manifolds",
-        "pretrained:a",
-        "shape_of_learning",
-    )
+    names = "quickstart untrained_bias curved_manifolds pretrained:a shape_of_learning"
     failures = []
-    for name in names:
+    for name in names.split():
         try:
             flags.parse(["main.py", f"--config={name}", *words])
             return

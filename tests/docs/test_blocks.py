@@ -49,23 +49,19 @@ def names() -> dict:
     x = rng.normal(size=(512, 16)).astype(np.float32)
     queries, keys = rng.normal(size=(2, 2, 2, 16, 8, 4))
     return {
-        **{
-            "x": x,
-            "y": np.tanh(x),
-            "layers": np.stack([x, np.tanh(x)]),
-            "sentence_of_each": np.arange(512) // 8,
-            "queries": queries,
-            "keys": keys,
-            "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
-            "mask": np.ones((8, 16), bool),
-        },
-        **{
-            "tokens": rng.integers(0, 9, (16, 32)),
-            "checkpoints": [rng.normal(size=(9, 8))],
-            "texts": ["a text"],
-            "cache": {f"blocks.{n}.hook_resid_post": x.reshape(32, 16, 16) for n in range(2)},
-            "torch": None,  # tests/sources/hf/test_pages_in_torch.py has it
-        },
+        "x": x,
+        "y": np.tanh(x),
+        "layers": np.stack([x, np.tanh(x)]),
+        "sentence_of_each": np.arange(512) // 8,
+        "queries": queries,
+        "keys": keys,
+        "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
+        "mask": np.ones((8, 16), bool),
+        "tokens": rng.integers(0, 9, (16, 32)),
+        "checkpoints": [rng.normal(size=(9, 8))],
+        "texts": ["a text"],
+        "cache": {f"blocks.{n}.hook_resid_post": x.reshape(32, 16, 16) for n in range(2)},
+        "torch": None,  # tests/sources/hf/test_pages_in_torch.py has it
         "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
 
