@@ -68,7 +68,7 @@ def rank_axis(ax: Axes, ranks: np.ndarray) -> None:
     """Show ranks of neighbors on a log axis."""
     ax.set_xscale("log", base=2)
     ax.set_xticks(ranks, [str(rank) for rank in ranks])
-    ax.set_xlabel("neighbor rank k (from r_2k / r_k)")
+    ax.set_xlabel("rank k of the neighbor")
 
 
 def name_axis(ax: Axes, name: str, labels: Sequence[str]) -> None:
