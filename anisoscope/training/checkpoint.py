@@ -145,7 +145,7 @@ class Checkpoints(CheckpointReader):
 
     def __init__(self, folder: pathlib.Path, kept: list[int] | None):
         super().__init__(folder)
-        self._failed = False
+        self._failed, self._saving = False, None  # the step that is being written, and by what
         if kept is not None and processes.is_first():
             for step in {*self._steps} - {*kept}:  # the next save deletes it
                 checksums.forget(self._folder / str(step))
@@ -174,12 +174,16 @@ class Checkpoints(CheckpointReader):
     def _metadata(self, step: int) -> Any:
         return self._orbax.checkpointables_metadata(step)
 
-    def save(self, step: int, state: State) -> None:
+    def save(self, step: int, state: State, wait: bool = True) -> None:
         """Write the checkpoint of a step completely or not at all, unless this state is saved.
+
+        Without `wait` the state is written while the caller works on, which must not give its
+        arrays away; an error is then raised by the next call of `save`, `wait` or `close`.
 
         Raises:
             RunError: It cannot be written, or the step is saved with other content.
         """
+        self.wait()
         items = checkpoint_items(state)
         now = leaf_digests(items)
         if step in self.steps():
@@ -193,18 +197,38 @@ class Checkpoints(CheckpointReader):
             return
         try:
             options = {"force": True, "custom_metadata": {"sha256": now}}
-            if not self._orbax.save_checkpointables(step, items, **options):
+            response = self._orbax.save_checkpointables_async(step, items, **options)
+            if response is None:
                 raise RuntimeError("Orbax declined")
         except Exception as error:  # Orbax raises many kinds
-            if gone := processes.lost(error):
-                raise gone from error
-            self._failed = True
-            why = (str(error).splitlines() or [repr(error)])[0][:200]
-            advice = "make room on the disk or check its rights; the same command resumes"
-            what = f"checkpoint {self._path(step)} could not be saved ({why})"
-            raise RunError(f"{what}: {advice} from the checkpoint before") from error
+            raise self._unsaved(step, error) from error
+        self._saving = step, response
+        if wait:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the last save has ended; raise RunError where it could not be written."""
+        if self._saving is None:
+            return
+        (step, response), self._saving = self._saving, None
+        try:
+            response.result()
+        except Exception as error:
+            raise self._unsaved(step, error) from error
+
+    def _unsaved(self, step: int, error: Exception) -> Exception:
+        if gone := processes.lost(error):
+            return gone
+        self._failed = True
+        why = (str(error).splitlines() or [repr(error)])[0][:200]
+        advice = "make room on the disk or check its rights; the same command resumes"
+        what = f"checkpoint {self._path(step)} could not be saved ({why})"
+        return RunError(f"{what}: {advice} from the checkpoint before")
 
     def close(self) -> None:
-        """Finish deletions; Orbax raises the error of a failed save again."""
-        with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
-            self._orbax.close()
+        """Finish saves and deletions; Orbax raises the error of a failed save again."""
+        try:
+            self.wait()
+        finally:
+            with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
+                self._orbax.close()

@@ -170,15 +170,20 @@ def train_steps(
             now += count
             shown.set_postfix_str(format_progress(runs, speed), refresh=False)
             shown.update(count)
+    runs[-1].store.wait()
     return state
 
 
 def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
-    """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already."""
+    """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already.
+
+    The last seed's is written while training goes on; a copy of one state is kept meanwhile.
+    """
     for run in runs:
         run.log.flush()
+        run.store.wait()
     for index, run in enumerate(runs):
-        run.store.save(now, program.select_seed(states, index))
+        run.store.save(now, program.select_seed(states, index), wait=run is not runs[-1])
 
 
 def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> None:

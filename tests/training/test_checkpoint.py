@@ -66,6 +66,26 @@ def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_t
         store.save(4, items(4)._replace(params=items(5).params))
 
 
+def test_a_save_that_is_not_waited_for_ends_before_what_comes_next(store, monkeypatch, tmp_path):
+    store.save(1, items(1), wait=False)
+    store.save(2, items(2), wait=False)
+    assert_same(store.restore_params(1), items(1).params)
+    store.wait()
+    reader = checkpoint.CheckpointReader(tmp_path / "checkpoints")
+    assert reader.steps() == [1, 2]
+    assert_same(reader.restore(2, abstract()), items(2))
+
+    class Full:
+        def result(self):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(store._orbax, "save_checkpointables_async", lambda *_, **__: Full())
+    for end in (lambda: store.save(8, items(8)), store.wait, store.close):
+        store.save(4, items(4), wait=False)
+        with pytest.raises(RunError, match=r"checkpoints/4 could not be saved .*No space left"):
+            end()
+
+
 def test_parameters_move_between_layouts(store):
     store.save(0, items())
     mesh = jax.make_mesh((2,), ("fsdp",), (AxisType.Auto,), devices=jax.devices()[:2])

@@ -101,9 +101,9 @@ def test_a_run_leaves_checkpoints_log_and_test_score(never_stopped):
 def test_stopping_and_going_on_equals_never_stopping_bitwise(tmp_path, monkeypatch, never_stopped):
     config, logged, save = tiny.config(), [], checkpoint.Checkpoints.save
 
-    def look(store, step, state):
+    def look(store, step, state, **options):
         logged.append(step in log.validated_steps(log.read_log(tmp_path)))
-        save(store, step, state)
+        save(store, step, state, **options)
 
     monkeypatch.setattr(checkpoint.Checkpoints, "save", look)
     with monkeypatch.context() as patch:
