@@ -3,6 +3,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 from anisoscope.utils import compiled
 
 ROOT = pathlib.Path(__file__).parent.parent.parent
@@ -25,9 +27,58 @@ def test_entries_that_were_not_used_for_longest_go(tmp_path):
     assert {path.name for path in tmp_path.glob("*/*")} == {"a", "d", "mine"}
 
 
+PROGRAM = """
+import collections, hashlib, sys
+from anisoscope.utils import compiled
+print(compiled.keep(sys.argv[1]))
+import jax, numpy as np
+counts = collections.Counter()
+jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
+x_PD = np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
+eigenvalues_D = jax.jit(lambda x_PD: jax.numpy.linalg.eigvalsh(x_PD.T @ x_PD))(x_PD)
+sorted_D = jax.numpy.sort(eigenvalues_D * 2)
+print(hashlib.sha256(np.asarray(sorted_D).tobytes()).hexdigest(), counts["cache_hits"], counts["cache_misses"])
+"""
+
+
 def environment(**variables):
     kept = {name: x for name, x in os.environ.items() if not name.startswith("JAX_COMPILATION")}
     return kept | {"PYTHONPATH": str(ROOT)} | variables
+
+
+def start(cache):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    command = [sys.executable, "-c", PROGRAM, str(cache)]
+    return subprocess.Popen(command, env=environment(), **pipes)
+
+
+def finish(process):
+    """Digest of the result, programs read, and programs compiled."""
+    output, errors = process.communicate(timeout=300)
+    assert (process.returncode, errors) == (0, "")
+    why, result = output.split("\n", 1)
+    assert why == ""
+    digest, hits, misses = result.split()
+    return digest, int(hits), int(misses)
+
+
+@pytest.mark.slow
+def test_a_second_start_compiles_nothing_and_damage_is_compiled_again(tmp_path):
+    digests, counts = zip(
+        *((d, h + m) for d, h, m in map(finish, [start(tmp_path), start(tmp_path)])), strict=True
+    )
+    programs = counts[0]
+    assert counts == (programs, programs)  # two at once: whoever compiled it
+    assert finish(start(tmp_path)) == (digests[0], programs, 0)
+    assert digests[0] == digests[1]
+    entries = sorted((tmp_path / "compiled").glob("*/*"))
+    assert len(entries) == programs >= 3
+    for number, entry in enumerate(entries):
+        content = bytearray(entry.read_bytes())
+        content[len(content) // 2] ^= 1
+        entry.write_bytes([content, content[: len(content) // 2], b""][number % 3])
+    assert finish(start(tmp_path)) == (digests[0], 0, programs)
+    assert sorted((tmp_path / "compiled").glob("*/*")) == entries
 
 
 def test_library_calls_keep_programs_unless_switched_off_or_elsewhere(tmp_path):
