@@ -1,4 +1,4 @@
-"""What a user sees while work goes on: a progress bar, and a line about compiling.
+"""What a user sees while work goes on: a progress bar, and a line while programs compile.
 
 In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds,
 and log through the logger "anisoscope".
@@ -6,7 +6,6 @@ and log through the logger "anisoscope".
 
 import contextlib
 import contextvars
-import functools
 import logging
 import sys
 import threading
@@ -18,8 +17,11 @@ from tqdm.auto import tqdm
 LOGGER = logging.getLogger("anisoscope")
 if LOGGER.level == logging.NOTSET:  # else the user chose
     LOGGER.setLevel(logging.WARNING)  # the command silences the root logger
-COMPILING = "Anisoscope compiles for arrays of a new shape; later calls with this shape are quick"
-PATIENCE = 2.0  # seconds of a call until a line says so
+LOWERED, COMPILED = (
+    f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
+)
+COMPILING = "Anisoscope is compiling; later calls with arrays of this shape are quick"
+PATIENCE = 2.0  # seconds of compiling until a line says so
 DELAY = 10.0  # seconds until a call of the library shows a bar
 
 # whether the current call of the library is quiet; None in the command
@@ -57,19 +59,32 @@ def library_call(quiet: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compile_notice() -> Iterator[None]:
-    """Log a line, once for a process, if the block takes longer than `PATIENCE`."""
-    timer = threading.Timer(PATIENCE, _log_compiling)
-    timer.daemon = True
-    timer.start()
+    """Log a line if a program compiles for longer than `PATIENCE` in the block."""
+    import jax  # late: the command checks its input before JAX loads
+
+    timers: dict[int, threading.Timer] = {}  # of the threads that compile
+    logged = threading.Event()
+
+    def log() -> None:
+        if not logged.is_set():
+            logged.set()
+            LOGGER.warning(COMPILING)
+
+    def follow(event: str, _: float, **__: Any) -> None:
+        if event == LOWERED:
+            timer = timers[threading.get_ident()] = threading.Timer(PATIENCE, log)
+            timer.daemon = True
+            timer.start()
+        elif event == COMPILED and (timer := timers.pop(threading.get_ident(), None)):
+            timer.cancel()
+
+    jax.monitoring.register_event_duration_secs_listener(follow)
     try:
         yield
     finally:
-        timer.cancel()
-
-
-@functools.cache
-def _log_compiling() -> None:
-    LOGGER.warning(COMPILING)
+        jax.monitoring.unregister_event_duration_listener(follow)
+        for timer in [*timers.values()]:
+            timer.cancel()
 
 
 def format_duration(seconds: float) -> str:

@@ -1,7 +1,9 @@
-"""What is said while a call of the library takes long, and that a quiet call says nothing."""
+"""What is said while a call of the library compiles, and that a quiet call says nothing."""
 
 import time
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,15 +12,27 @@ from anisoscope.sources import array_chunks
 from anisoscope.utils import progress
 
 
-@pytest.mark.parametrize(("quiet", "lines"), [(False, 1), (True, 0)])
-def test_a_line_is_logged_once_while_a_call_takes_long(monkeypatch, caplog, quiet, lines):
-    monkeypatch.setattr(progress, "PATIENCE", 0.05)
-    progress._log_compiling.cache_clear()
-    for seconds in (0.0, 0.3, 0.3):
-        with progress.library_call(quiet):
-            time.sleep(seconds)
-            assert progress.bar(range(3), "measure", "layer").disable == quiet
+def compile_slowly(seconds):
+    """Compile a program; its lowering, which ends before the compiler starts, is what is slow."""
+    jax.monitoring.record_event_duration_secs(progress.LOWERED, 0.0)
+    time.sleep(seconds)
+    jax.jit(lambda x: x + seconds)(jnp.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("quiet", "seconds", "lines"), [(False, 0.3, 1), (False, 0.0, 0), (True, 0.3, 0)]
+)
+def test_a_line_is_logged_while_something_compiles_for_long(
+    monkeypatch, caplog, quiet, seconds, lines
+):
+    monkeypatch.setattr(progress, "PATIENCE", 0.1 if seconds else 60.0)
+    with progress.library_call(quiet):
+        for _ in range(2):
+            compile_slowly(seconds)
+        assert progress.bar(range(3), "measure", "layer").disable == quiet
     assert [record.getMessage() for record in caplog.records] == [progress.COMPILING] * lines
+    compile_slowly(seconds)  # outside of a call
+    assert len(caplog.records) == lines
 
 
 def test_quiet_reaches_what_measures(monkeypatch):
