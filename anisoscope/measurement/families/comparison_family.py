@@ -1,6 +1,6 @@
 """Family comparison: pairs of layers, and pairs of clouds of the same points.
 
-Letters: M layers of another model, O other clouds to compare with.
+Letters: M layers of another model, O other clouds to compare with, X null clouds and these together.
 """
 
 import dataclasses
