@@ -163,7 +163,7 @@ def check_stages(todo: Work) -> None:
     stages, runs = todo.stages, todo.runs.values()
     for name, config, text, path in runs:
         if "train" in stages or "replay" in stages:
-            train_program.check_program(config)
+            train_program.check_program(config, text)
         if "measure" in stages:
             run_source.check_run(config, text, path)
         if "tangents" in stages:
@@ -250,6 +250,7 @@ def replay_steps(todo: Work) -> None:
 
 def measure(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
+    left = []  # whose tables another process joins
     for name, config, text, path in todo.runs.values():
         tables = path / "measurements"
         if steps := [at for at in config.measure.steps if not (tables / f"{at}.nc").exists()]:
@@ -258,14 +259,19 @@ def measure(todo: Work) -> None:
         with contextlib.ExitStack() as alone:
             end = todo.shared.get(path)
             is_last = end and functools.partial(alone.enter_context, end())
-            joined = sweep.sweep(source, todo.stop, is_last)
-            if joined and processes.is_first():
+            if not sweep.sweep(source, todo.stop, is_last):
+                left.append((name, path, source))
+            elif processes.is_first():
                 on_disk.write_run(name, path)
         todo.stop.check(f"{name}: stopped when measure was done")
     if len(todo.runs) > 1 and processes.is_first():
         root = todo.request.root
         with todo.shared.get(root, lambda: contextlib.nullcontext(True))() as last:
             if last:
+                for name, path, source in left:  # a process that was killed has not joined them
+                    with folder.locked(path):
+                        sweep.sweep(source, todo.stop)
+                        on_disk.write_run(name, path)
                 print(*on_disk.write(todo.folders(), root, todo.experiment.primary), sep="\n")
 
 

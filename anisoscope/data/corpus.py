@@ -161,10 +161,14 @@ def read_text(path: Path, longest: int | None = None) -> bytes:
     try:
         if path.is_dir():
             return _read_folder(path, longest)
-        if path.stat().st_size > longest:
+        state = path.stat()
+        if state.st_size > longest:
             raise UserError(f"{too_long}; take a part")
         with open(path, "rb") as file:
             text = _read_file(file, path, longest).removeprefix(codecs.BOM_UTF8)
+        now = path.stat()
+        if (state.st_size, state.st_mtime_ns) != (now.st_size, now.st_mtime_ns):
+            raise UserError(f"data.path {path} changed while it was read; start again")
     except _DAMAGED as error:
         advice = "check the path and its rights, or copy it again"
         raise UserError(f"data.path {path} cannot be read ({error}); {advice}") from error

@@ -31,7 +31,7 @@ from anisoscope.utils import memory
 from anisoscope.utils.progress import LOGGER
 
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
-COPIES = "duplicates"
+COPIES, CONSTANT = "duplicates", "constant columns"
 MANY_COPIES = 0.05  # of the points: without clusters a line says so
 MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
 
@@ -221,22 +221,28 @@ def check_memory(takes: int, description: str, chunks: int | None) -> None:
 _find_copies = jax.jit(copies.copies)
 
 
-def count_degenerate(cloud_PD: np.ndarray) -> dict[str, int]:
-    """Count what distorts metrics: zeros, constant columns, copies, and points of few integers."""
+def count_degenerate(cloud_PD: np.ndarray) -> dict[str, Any]:
+    """Count what distorts metrics: zeros, copies, and points of few integers.
+
+    Of constant columns the values are returned, NaN for others: chunks may differ in them.
+    """
+    constant_D = (cloud_PD == cloud_PD[0]).all(axis=0)
     few = 0 < np.ptp(cloud_PD) < MANY_VALUES and (np.rint(cloud_PD) == cloud_PD).all()
     return {
         "zero rows": int((~cloud_PD.any(axis=1)).sum()),
-        "constant columns": int((cloud_PD == cloud_PD[0]).all(axis=0).sum()),
+        CONSTANT: np.where(constant_D, cloud_PD[0], np.nan),
         COPIES: len(cloud_PD) - len(np.unique(_find_copies(cloud_PD).original_P)),
         "points of few whole numbers (many distances tie)": len(cloud_PD) * int(few),
     }
 
 
-def describe_degenerate(counts: list[list[dict[str, int]]]) -> dict[str, str]:
+def describe_degenerate(counts: list[list[dict[str, Any]]]) -> dict[str, str]:
     """Return an attribute that lists layers with equal counts over their chunks; {} without any."""
     layers: dict[str, list[str]] = {}
     for number, chunks in enumerate(counts):
-        sums = {name: sum(count[name] for count in chunks) for name in chunks[0]}
+        found = {name: np.array([count[name] for count in chunks]) for name in chunks[0]}
+        found[CONSTANT] = (found[CONSTANT] == found[CONSTANT][0]).all(axis=0)
+        sums = {name: times.sum() for name, times in found.items()}
         words = ", ".join(f"{times:,} {name}" for name, times in sums.items() if times)
         layers.setdefault(words, []).append(str(number))
     parts = [

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from anisoscope.config.run_config import RunConfig
+from anisoscope.data.corpus import Corpus
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import bar
@@ -98,6 +99,18 @@ def batches(
         yield batch._replace(weights_BT=batch.weights_BT * counts_BT)
 
 
+def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
+    """Raise UserError where a split has no character to score: few short windows may mask none."""
+    valid = valid_windows(config, corpus.valid.size), f"evaluate.windows={config.evaluate.windows}"
+    test = test_windows(config, corpus.test.size)[0], "the test split"
+    for (windows, where), split_N in ((valid, corpus.valid), (test, corpus.test)):
+        parts = batches(config, split_N, windows, corpus.mask_token, rows)
+        if not any(part.weights_BT.any() for part in parts):
+            count = len(windows.starts_M) * config.model.context
+            what = f"no scored character in {where}: none of {count} is masked"
+            raise UserError(f"{what}; take more windows or a longer text")
+
+
 def make_scorer(
     apply: Callable,
     config: RunConfig,
@@ -163,8 +176,6 @@ def _score(model_2M: np.ndarray, counts_3M: np.ndarray, draws: int) -> Score:
     """Score a seed; errors are those of a ratio of sums, over windows or halves of their draws."""
     (nats_M, masked_nats_M), (count_M, masked_M, free_M) = model_2M, counts_3M
     characters, masked = count_M.sum(), masked_M.sum()
-    if not characters:
-        raise UserError("no character of these windows is masked; take more or longer windows")
     loss = nats_M.sum() / characters
     above_DW = (nats_M - loss * count_M).reshape(draws, -1)
     windows = above_DW.shape[1]

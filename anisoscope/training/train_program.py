@@ -47,7 +47,7 @@ class Program(NamedTuple):
 
 
 def check_program(
-    config: RunConfig, devices: jax.sharding.Mesh | None = None
+    config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
 ) -> tuple[jax.sharding.Mesh, int]:
     """Return the devices, by default all, and the windows of a micro-batch, which they divide."""
     devices = devices or mesh.make_mesh(config.mesh)
@@ -55,6 +55,7 @@ def check_program(
     if rows % devices.size:
         limit = f"it must be a multiple of the {devices.size} devices"
         raise UserError(f"train.batch_size / train.accumulate is {rows}; {limit}")
+    evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
 
 
@@ -75,7 +76,7 @@ def make_program(
     config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
 ) -> Program:
     """Make the program of a run: its model, optimizer, step and scorer on all or these devices."""
-    devices, rows = check_program(config, devices)
+    devices, rows = check_program(config, corpus, devices)
     by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
 
     # One seed: how its state begins and where it lies, and its next `count` steps.
@@ -169,6 +170,8 @@ def check_run(config: RunConfig) -> None:
         raise UserError(f"evaluate.draws is {config.evaluate.draws}; set 1 or an even number")
     within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
+    if train.other_learning_rate is not None and not train.learning_rate:
+        raise UserError("train.other_learning_rate needs train.learning_rate above 0")
     if train.batch_size % train.accumulate:
         limit = f"it must divide train.batch_size ({train.batch_size})"
         raise UserError(f"train.accumulate is {train.accumulate}; {limit}")
@@ -176,6 +179,8 @@ def check_run(config: RunConfig) -> None:
         if used and train.accumulate > 1:
             why = f"train.accumulate={train.accumulate} splits them; set it to 1"
             raise UserError(f"{name} needs whole batches, and {why}")
+    if train.penalty and config.model.width < 2:
+        raise UserError("train.penalty compares directions, and model.width is 1; set 2 or more")
     if train.penalty_layers and not train.penalty:
         why = "has no effect while train.penalty is 0; set train.penalty, or leave it out"
         raise UserError(f"train.penalty_layers {why}")

@@ -82,12 +82,12 @@ def shared(
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(open(folder / ".lock", "a+"))
+            while not (first := lock(fcntl.LOCK_EX)) and not lock(fcntl.LOCK_SH):
+                if time.monotonic() > until:
+                    raise _busy(folder)
+                time.sleep(0.1)
         except OSError as error:
             raise _unwritable(folder, error) from error
-        while not (first := lock(fcntl.LOCK_EX)) and not lock(fcntl.LOCK_SH):
-            if time.monotonic() > until:
-                raise _busy(folder)
-            time.sleep(0.1)
         settings = folder / files.CLAIMS / "settings.json"
         if first:
             files.remove_temporary(folder)

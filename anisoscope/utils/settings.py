@@ -157,7 +157,7 @@ def _convert(name: str, hint: Any, value: Any) -> Any:
     if origin is tuple:
         if isinstance(value, list | tuple) and all(type(item) is kinds[0] for item in value):
             return tuple(value)
-    elif type(value) is origin or type(value) in kinds:
+    elif type(value) is origin or (origin is not dict and type(value) in kinds):
         return value
     raise UserError(f"config field {name} is {value!r}, not {getattr(hint, '__name__', hint)}")
 

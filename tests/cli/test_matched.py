@@ -98,4 +98,6 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
     assert made
     drawing.draw_figures(of(root, configs), root / "figures", root, "gain_over_unigram")
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
-    assert "that all its runs reach" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
+    assert (
+        "that all its runs reach" in (root / "figures" / "contrasts_loss_matched.txt").read_text()
+    )

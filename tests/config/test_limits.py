@@ -62,6 +62,8 @@ MASKED = {"objective": "masked"}
         ),
         ({"model.sink": True, "model.attention": "sigmoid"}, "sink .* attention=sigmoid"),
         ({"model.sink": True, "model.attention": "softmax_one"}, "sink .* attention=softmax_one"),
+        ({"train.penalty": 0.1, "model.width": 1, "model.heads": 1}, "width is 1"),
+        ({"train.learning_rate": 0.0, "train.other_learning_rate": 0.1}, "above 0"),
         ({"train.penalty": 0.1, "train.accumulate": 2}, r"penalty .* train\.accumulate=2"),
         ({"watch.every": 16, "train.accumulate": 2}, r"watch\.every .* train\.accumulate=2"),
     ],

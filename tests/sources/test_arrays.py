@@ -239,6 +239,10 @@ def test_zeros_copies_and_ties_are_counted():
     plain = np.c_[CLOUDS[0], CLOUDS[1, :, :2]]
     assert "96 points of few whole numbers" in degenerate((plain > 0).astype(np.int8))
     assert degenerate(plain) == ""
+    plain[:, 0], plain[:, 1], plain[48:, 1] = 7, 0, 1  # the second is constant in each half alone
+    halves = [array_chunks.count_degenerate(half) for half in np.split(plain, 2)]
+    words = array_chunks.describe_degenerate([halves])["degenerate"]
+    assert words == "1 constant columns in layer 0"
     unit = cloud[cloud.any(axis=1)]
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import jax
@@ -5,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.training import evaluate
+from anisoscope.training import evaluate, train_program
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -170,7 +171,15 @@ def test_draws_in_turns_select_every_character_once_before_any_is_selected_again
 
 
 def test_windows_without_a_masked_character_are_refused():
-    config, tokens_N = replace(masked_config(draws=1), {"model.context": 4}), tiny.corpus().test
-    windows = evaluate.Windows(np.zeros(1, int), np.full(1, 4))  # none of 4 is masked
-    with pytest.raises(UserError, match="no character of these windows is masked"):
-        scorer(config, rows=3)(jnp.zeros(1), tokens_N, windows)
+    config, corpus = tiny.config(), tiny.corpus()
+    config = replace(config, {"model.context": 4, "evaluate.windows": 1})
+    evaluate.check_evaluation(config, corpus, rows=3)  # next character: all are scored
+    masked = {"objective": "masked", "model.mask": "bidirectional", "evaluate.draws": 1}
+    config = replace(config, masked)
+    with pytest.raises(UserError, match=r"evaluate\.windows=1: none of 4 is masked"):
+        train_program.check_program(config, corpus)
+    config = replace(config, {"evaluate.windows": 8})
+    train_program.check_program(config, corpus)
+    corpus = dataclasses.replace(corpus, test=corpus.test[:5])
+    with pytest.raises(UserError, match="the test split: none of 4 is masked"):
+        train_program.check_program(config, corpus)
