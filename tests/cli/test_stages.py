@@ -1,3 +1,4 @@
+import contextlib
 import json
 import pathlib
 import sys
@@ -6,7 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from anisoscope.cli import drawing, process, training_stages
+from anisoscope.cli import training_stages as stages
 from anisoscope.config import variants
+from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files
 from anisoscope.training import log, loop
 from anisoscope.utils.errors import Stopped
@@ -132,3 +135,28 @@ def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=chunks.append, flush=lambda: None))
     process.fail("two\nlines")
     assert [chunk for chunk in chunks if chunk] == ["error: two lines\n"]
+
+
+def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkeypatch):
+    """Of two runs this process is the last in the second, and then in the experiment's folder."""
+    runs = {x: stages.Run(x, Config(), None, tmp_path / x) for x in ("first", "second")}
+    is_last = {tmp_path / "first": False, tmp_path / "second": True, tmp_path: True}
+    shared = {
+        path: lambda last=last: contextlib.nullcontext(last) for path, last in is_last.items()
+    }
+    joined, written = [], []
+
+    def sweep(source, stop, is_last=None):
+        joined.extend([source] if is_last is None or is_last() else [])
+        return source in joined
+
+    monkeypatch.setattr(stages.sweep, "sweep", sweep)
+    monkeypatch.setattr(stages.run_source, "open_checkpoints", lambda *arguments: arguments[-1])
+    monkeypatch.setattr(stages.on_disk, "write_run", lambda name, path: written.append(name))
+    monkeypatch.setattr(stages.on_disk, "write", lambda *arguments: [joined.copy()])
+    for run in runs.values():
+        run.folder.mkdir()
+    request, stop = SimpleNamespace(root=tmp_path), SimpleNamespace(check=lambda what: None)
+    work = stages.Work(SimpleNamespace(primary=()), runs, request, ["measure"], stop, shared)
+    stages.measure(work)
+    assert joined == written == ["second", "first"]
