@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from anisoscope.cli import drawing, process, training_stages
-from anisoscope.cli import training_stages as stages
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files
@@ -139,7 +138,7 @@ def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
 
 def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkeypatch):
     """Of two runs this process is the last in the second, and then in the experiment's folder."""
-    runs = {x: stages.Run(x, Config(), None, tmp_path / x) for x in ("first", "second")}
+    runs = {x: training_stages.Run(x, Config(), None, tmp_path / x) for x in ("first", "second")}
     is_last = {tmp_path / "first": False, tmp_path / "second": True, tmp_path: True}
     shared = {
         path: lambda last=last: contextlib.nullcontext(last) for path, last in is_last.items()
@@ -150,13 +149,19 @@ def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkey
         joined.extend([source] if is_last is None or is_last() else [])
         return source in joined
 
-    monkeypatch.setattr(stages.sweep, "sweep", sweep)
-    monkeypatch.setattr(stages.run_source, "open_checkpoints", lambda *arguments: arguments[-1])
-    monkeypatch.setattr(stages.on_disk, "write_run", lambda name, path: written.append(name))
-    monkeypatch.setattr(stages.on_disk, "write", lambda *arguments: [joined.copy()])
+    monkeypatch.setattr(training_stages.sweep, "sweep", sweep)
+    monkeypatch.setattr(
+        training_stages.run_source, "open_checkpoints", lambda *arguments: arguments[-1]
+    )
+    monkeypatch.setattr(
+        training_stages.on_disk, "write_run", lambda name, path: written.append(name)
+    )
+    monkeypatch.setattr(training_stages.on_disk, "write", lambda *arguments: [joined.copy()])
     for run in runs.values():
         run.folder.mkdir()
     request, stop = SimpleNamespace(root=tmp_path), SimpleNamespace(check=lambda what: None)
-    work = stages.Work(SimpleNamespace(primary=()), runs, request, ["measure"], stop, shared)
-    stages.measure(work)
+    work = training_stages.Work(
+        SimpleNamespace(primary=()), runs, request, ["measure"], stop, shared
+    )
+    training_stages.measure(work)
     assert joined == written == ["second", "first"]
