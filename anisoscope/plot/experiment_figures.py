@@ -66,6 +66,7 @@ def _contrasts(
 ) -> Figure | None:
     """Draw a panel per shape, a row per contrast, in a color for the setting that changes."""
     shown = (changes.positions == "all") & changes.quantity.isin(CONTRASTED)
+    listed = changes.get("without", ())
     changes = changes[shown & np.isfinite(changes.change)]
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
@@ -92,14 +93,18 @@ def _contrasts(
         style.name_rows(ax, labels, [False] * len(labels), 6)
     style.title(figure, f"Change when one setting changes, {where}, all positions: exploratory")
     known = int(np.isfinite(changes.low).sum())
-    bars = (
-        f"Pairs of runs: {_format_range(changes.pairs)}. Bars: {100 * LEVEL:.0f} % interval, {noise}, "
-        f"not corrected for the {known} comparisons (chance alone puts {100 * (1 - LEVEL):.0f} % of "
-        "them off 0). Filled: 0 lies outside. Bare: no interval."
+    bars = f"Pairs of runs: {_format_range(changes.pairs)}. " + (
+        f"Bars: {100 * LEVEL:.0f} % interval, {noise}, not corrected for the {known} comparisons "
+        f"(chance alone puts {100 * (1 - LEVEL):.0f} % of them off 0). Filled: 0 lies outside. "
+        "Bare: no interval."
+        if known
+        else "No intervals: too few seeds."
     )
     if "level" in changes:
         levels = _format_range(changes.level.round(2))
         bars += f" Each at the best gain over unigram that all its runs reach: {levels} bits."
+        without = dict.fromkeys(name for names in listed if names for name in names.split(", "))
+        bars += f" Without value: {', '.join(without)}." * bool(without)
     if ROLE in changes and (changes[ROLE] == ROLES[0]).any():
         bars += " The prespecified ones are in the figure primary_contrasts too."
     caption(figure, runs, f"The change of each shape when one setting changes, {where}.", bars)

@@ -23,7 +23,7 @@ from anisoscope.plot.run_tables import (
     runs_with,
 )
 from anisoscope.plot.specs import TANGENT_ENERGY, WATCHED_NAMES, Spec
-from anisoscope.results.derived import excess_of
+from anisoscope.results.derived import excess_of, nulls_in
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.watch import BLOCKS
 
@@ -147,8 +147,21 @@ def layer_similarity(runs: dict[str, Run]) -> Figure | None:
     figure = _draw_heat_maps(rows, list(measures.values()), words, words)
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     shown = "Every layer against every other, at the last checkpoint: how alike are their clouds?"
-    caption(figure, runs, shown)
+    null = [_format_permuted(label, table, measures) for label, table in last.items()]
+    caption(figure, runs, shown, " ".join(filter(None, null)))
     return figure
+
+
+def _format_permuted(label: str, last: xr.Dataset, measures: dict[str, str]) -> str:
+    """Format the largest similarity of two different layers with permuted windows."""
+    parts = []
+    for name, text in measures.items() if PERMUTED in nulls_in(last) else ():
+        null = (last[name] - excess_of(last, name, PERMUTED)).values
+        null = null[~np.eye(len(null), dtype=bool) & np.isfinite(null)]
+        if null.size:
+            parts.append(f"{text} {null.max():.2f}")
+    start = f"{label}, windows of one layer in another order, at most"
+    return f"{start}: {', '.join(parts)}." if parts else ""
 
 
 def model_similarity(table: xr.Dataset) -> Figure:

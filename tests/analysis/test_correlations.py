@@ -8,7 +8,13 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.correlations import PAIRS, correlate, correlations, within_runs
+from anisoscope.analysis.correlations import (
+    PAIRS,
+    Correlation,
+    correlate,
+    correlations,
+    within_runs,
+)
 from anisoscope.measurement.intervals import holm
 from tests.plot.tables import make_run
 
@@ -125,3 +131,25 @@ def test_the_mean_within_runs_has_students_interval_over_those_that_have_a_corre
     alone = within_runs([constant, inside[0]])
     assert (alone.n, alone.pearson) == (1, own[0])
     assert np.isnan(alone.pearson_low)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    """Of rho .6: normal pairs have a rank correlation of 6/pi asin(r/2)."""
+    pearson, spearman, inside = 0.6, 6 / np.pi * np.arcsin(0.3), np.zeros(2)
+    for seed in range(400):
+        found = correlate(*drawn(40, seed))
+        inside[0] += found.pearson_low < pearson < found.pearson_high
+        inside[1] += found.spearman_low < spearman < found.spearman_high
+    np.testing.assert_allclose(inside / 400, 0.95, atol=0.03)
+
+
+def test_the_interval_within_runs_holds_the_truth_as_often_as_it_says():
+    """Runs differ in drift, which pooling would mistake for a correlation."""
+    inside = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        clouds = (rng.normal(size=(2, 13)) + rng.normal() * 5 for _ in range(5))
+        found = [Correlation(13, *[np.corrcoef(*cloud)[0, 1]] * 8) for cloud in clouds]
+        row = within_runs(found)
+        inside += row.pearson_low <= 0 <= row.pearson_high
+    assert 0.9 < inside / 300 < 0.99

@@ -181,3 +181,24 @@ def test_no_run_is_counted_twice():
     places = list(zip(CLAIMS.experiment, CLAIMS.model, strict=True))
     assert ("interventions", "softmax") not in places
     assert not CLAIMS.duplicated(["claim", "effect", "low", "high"])[CLAIMS.p.notna()].any()
+
+
+def test_what_is_not_tested_has_a_reason_that_the_tables_bear_out():
+    for row in CLAIMS[CLAIMS.p.isna()].itertuples():
+        assert row.verdict == "inconclusive"
+        if row.reason.startswith("too few"):
+            assert row.n < {"models": 4}.get(row.reason.split()[2], 3)
+            continue
+        runs = read(row.experiment, "runs.csv")
+        models = row.model.removesuffix(" less encoder"), row.model.replace("decoder less ", "")
+        own = runs if row.model == "over models" else runs[runs.condition.isin(models)]
+        if row.reason.startswith("has not learned"):
+            assert own.test_gain_over_unigram.min() < 1
+        elif "starts below 1" in row.reason:
+            assert (own.last_dimension + own.compression < own.expansion).any()
+        elif "has not expanded" in row.reason:
+            name = "expansion" + "_microscope" * (row.claim == "compression_own_rule")
+            assert (own[name] < 0.2).any()
+        else:
+            assert "largest at the last" in row.reason
+            assert (own.compression_microscope == 0).any()

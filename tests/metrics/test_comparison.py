@@ -193,3 +193,17 @@ def test_layers_overlap_is_the_overlap_of_every_pair():
     )
     beside = overlaps_of(two, turned)
     np.testing.assert_allclose(beside, [[expected[0, 2], 1], [1, expected[1, 0]]], rtol=1e-6)
+
+
+def test_independent_clouds_have_no_cka_without_bias():
+    """On average over draws, as far as the draws' own scatter tells; with bias it is as large as
+    the widths make it.
+    """
+    draws = [
+        both(gaussian(256, 96, seed), gaussian(256, 64, seed=100 + seed)) for seed in range(20)
+    ]
+    biased, unbiased = (np.array([one[kind].item() for one in draws]) for kind in (0, 1))
+    assert biased.mean() > np.sqrt(96 * 64) / (256 + 96)
+    assert abs(unbiased.mean()) < 3 * unbiased.std(ddof=1) / np.sqrt(len(draws))
+    assert unbiased.std() < 0.01
+    assert (unbiased < 0).any()

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from anisoscope import measure
 from anisoscope.metrics.neighborhoods import COUNT, NEAREST, hubs, local_isotropy, occurrences
 from tests.metrics.clouds import EVERY, POINTS, SHAPE, filled, find, gaussian, rotation
 from tests.reference_comparison import neighborhoods
@@ -71,3 +72,15 @@ def test_too_few_points_are_nan_and_too_few_neighbors_are_refused():
     assert np.isnan(read(few)).all()
     with pytest.raises(ValueError, match="20 neighbors are needed"):
         jax.eval_shape(lambda x: local_isotropy(x, find(x, 2)), few)
+
+
+@pytest.mark.slow
+def test_a_bent_cloud_exceeds_its_gaussian_null_model_and_a_stretched_one_does_not():
+    stretched, bent = gaussian(512, 16) * np.float32(0.7) ** np.arange(16), gaussian(512, 16)
+    angle = np.linspace(0, 3, 512)
+    bent = 0.02 * bent + np.pad(np.stack([np.cos(angle), np.sin(angle)], 1), ((0, 0), (0, 14)))
+    table = measure([stretched, bent], families="local", nulls="gaussian", folds=4)
+    excess = table.local_participation_ratio_excess.sel(null="gaussian")
+    low, high = (excess.sel(statistic=end).values for end in ("low", "high"))
+    assert low[0] < 0 < high[0]
+    assert low[1] > 1
