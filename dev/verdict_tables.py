@@ -35,6 +35,7 @@ RESULTS = DOCS / "results"
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 WINDOWS = 32  # of a text model: 2 batches of 8 folds of 2 windows (2,048 points, 256 tokens)
 CHUNKS = {"Whisper-base": 8}  # of sound
+SIDES = {"all": "", "without_first_token": ", without the first token"}
 
 
 def profiles() -> Iterator[dict[str, Any]]:
@@ -63,7 +64,29 @@ def profiles() -> Iterator[dict[str, Any]]:
                 half = max(value - low, high - value)
             about = {"error": half / norm.ppf(0.975), "freedom": np.inf, "gain": np.inf}
             about |= {"n": int(layers["n"].iloc[-1]), "unit": "profile", "outside": ""}
-            yield {"claim": claim, "model": f"{model}{sides[side]}", "value": value} | about
+            yield {"claim": claim, "model": f"{model}{SIDES[side]}", "value": value} | about
+
+
+def neighborhoods() -> Iterator[dict[str, Any]]:
+    """Yield what neighborhoods of pretrained models say, by real_models/local.csv."""
+    if not (path := RESULTS / "real_models" / "local.csv").exists():
+        return
+    for (model, side), own in pd.read_csv(path).groupby(["model", "positions"], sort=False):
+        own = own.set_index("quantity")
+        half = (own["high"] - own["low"]) / 2
+        # errors of the same points are added up, since they depend on each other
+        both = ["anisotropy", "local_anisotropy"]
+        found = {
+            "neighborhoods_more_isotropic": (-own["mean"][both].diff().iloc[1], half[both].sum()),
+            "neighborhoods_beyond_gaussian": (
+                own["mean"]["local_anisotropy_excess"],
+                half["local_anisotropy_excess"],
+            ),
+        }
+        for claim, (value, error) in found.items():
+            about = {"error": error / norm.ppf(0.975), "freedom": np.inf, "gain": np.inf}
+            about |= {"n": WINDOWS, "unit": "over blocks", "outside": ""}
+            yield {"claim": claim, "model": f"{model}{SIDES[side]}", "value": value} | about
 
 
 def spread() -> pd.Series:
@@ -80,8 +103,10 @@ def main(arguments: list[str]) -> None:
         return
     for path in map(pathlib.Path, arguments):
         (RESULTS / path.name).mkdir(exist_ok=True)
-        joined_files.write_csv(evidence.read(path), RESULTS / path.name / evidence.NAME)
-    rows = pd.DataFrame(profiles()).reindex(columns=list(evidence.COLUMNS))
+        rows = evidence.read(path)
+        rows = rows[rows["claim"].isin(ABOUT["only"].get(path.name, CLAIMS))]
+        joined_files.write_csv(rows, RESULTS / path.name / evidence.NAME)
+    rows = pd.DataFrame([*profiles(), *neighborhoods()]).reindex(columns=list(evidence.COLUMNS))
     joined_files.write_csv(rows, RESULTS / "real_models" / evidence.NAME)
     folders, figures = [RESULTS / name for name in ABOUT["folders"]], DOCS / "figures"
     frame = anisoscope.verdicts(folders, ABOUT["duplicates"])

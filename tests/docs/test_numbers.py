@@ -131,7 +131,7 @@ def test_tables_of_pretrained_models_are_what_dev_makes_of_those_beside_them(nam
         layers = pd.concat([pd.read_csv(real_models.TABLE), real_models.ours()])
         made = real_models.bells(layers)
     else:
-        made = pd.DataFrame(verdict_tables.profiles())
+        made = pd.DataFrame([*verdict_tables.profiles(), *verdict_tables.neighborhoods()])
     kept = pd.read_csv(folder / f"{name}.csv")
     for column in made.columns.intersection(kept.columns):
         if kept[column].dtype.kind == "f":
