@@ -1,11 +1,10 @@
 """The stages of an experiment that trains: a function of a `Work` for each stage."""
 
 import contextlib
-import functools
 import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -30,6 +29,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
+from anisoscope.utils.sharing import ALONE, Alone, held
 
 
 class Run(NamedTuple):
@@ -45,8 +45,7 @@ class Work(NamedTuple):
     request: Request
     stages: list[str]
     stop: Stop
-    # {folder: ends the share of this process}, where others may measure steps (utils/folder.py)
-    shared: dict[pathlib.Path, Callable[[], contextlib.AbstractContextManager[bool]]]
+    shares: dict[pathlib.Path, Alone]  # by folder, on the first process
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return each run's folder by its name."""
@@ -193,10 +192,7 @@ def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -
     shared = todo.stages == ["measure"] and jax.process_count() == 1 and not replays
     for path, config in check_folders(todo.experiment, configs, todo.request.root, new).items():
         folder.claim(path, config, new)
-        if shared:
-            todo.shared[path] = locks.enter_context(folder.shared(path, config))
-        else:
-            locks.enter_context(folder.locked(path))
+        todo.shares[path] = locks.enter_context(held(path, config, shared))
         folder.check_claim(path, config, False)  # another process may have claimed it first
     for run in todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
@@ -250,29 +246,28 @@ def replay_steps(todo: Work) -> None:
 
 def measure(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
-    left = []  # whose tables another process joins
-    for name, config, text, path in todo.runs.values():
-        tables = path / "measurements"
-        if steps := [at for at in config.measure.steps if not (tables / f"{at}.nc").exists()]:
-            replay.make_checkpoints(config, text, path, steps, name, todo.stop)
-        source = run_source.open_checkpoints(config, text, path, name)
-        with contextlib.ExitStack() as alone:
-            end = todo.shared.get(path)
-            is_last = end and functools.partial(alone.enter_context, end())
-            if not sweep.sweep(source, todo.stop, is_last):
-                left.append((name, path, source))
-            elif processes.is_first():
-                on_disk.write_run(name, path)
-        todo.stop.check(f"{name}: stopped when measure was done")
+    waiting = []  # runs whose tables another process joins
+    for run in todo.runs.values():
+        tables, steps = run.folder / "measurements", run.config.measure.steps
+        if steps := [step for step in steps if not (tables / f"{step}.nc").exists()]:
+            replay.make_checkpoints(run.config, run.text, run.folder, steps, run.name, todo.stop)
+        if not measure_run(run, todo.stop, todo.shares.get(run.folder, ALONE)):
+            waiting.append(run)
+        todo.stop.check(f"{run.name}: stopped when measure was done")
     if len(todo.runs) > 1 and processes.is_first():
         root = todo.request.root
-        with todo.shared.get(root, lambda: contextlib.nullcontext(True))() as last:
-            if last:
-                for name, path, source in left:  # a process that was killed has not joined them
-                    with folder.locked(path):
-                        sweep.sweep(source, todo.stop)
-                        on_disk.write_run(name, path)
+        with todo.shares.get(root, ALONE).end() as alone:
+            if alone:
+                for run in waiting:  # a process that was killed has not joined them
+                    with folder.locked(run.folder):
+                        measure_run(run, todo.stop, ALONE)
                 print(*on_disk.write(todo.folders(), root, todo.experiment.primary), sep="\n")
+
+
+def measure_run(run: Run, stop: Stop, share: Alone) -> bool:
+    """Measure every checkpoint of a run; return whether this process has joined the tables."""
+    source = run_source.open_checkpoints(run.config, run.text, run.folder, run.name)
+    return sweep.sweep(source, stop, share, lambda: on_disk.write_run(run.name, run.folder))
 
 
 def fit_tangents(todo: Work) -> None:

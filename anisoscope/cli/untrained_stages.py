@@ -4,6 +4,7 @@ They measure untrained blocks, curved manifolds and pretrained models, or compar
 """
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,8 +86,8 @@ def measure_pretrained(
     prepared = pretrained_tangents.prepare(source) if tangents else None
     with Stop() as stop:
         if "measure" in stages:
-            revision_sweep.measure_revisions(source, stop)
-            correlate(title, root)
+            correlate = functools.partial(on_disk.write_run, title, root)
+            revision_sweep.measure_revisions(source, stop, correlate, stages == ["measure"])
         if prepared:
             pretrained_tangents.run(prepared, stop)
 
@@ -96,13 +97,7 @@ def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
     with torch_needed():
         from anisoscope.sources.hf import model_list
     with Stop() as stop:
-        model_list.measure_models(config, root, stop, correlate)
-
-
-def correlate(name: str, root: pathlib.Path) -> None:
-    """Write correlations.csv of a model whose folder is no longer locked."""
-    with folder.locked(root):
-        on_disk.write_run(name, root)
+        model_list.measure_models(config, root, stop, on_disk.write_run)
 
 
 def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> None:

@@ -18,9 +18,10 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.utils import folder, processes
+from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
+from anisoscope.utils.sharing import ALONE, Alone
 
 HEAD = "measure.projected_head"
 Families = tuple[str, ...]
@@ -143,24 +144,30 @@ def check_tables(source: Source) -> None:
         step_files.check_folder(target.folder, target.made_by(source.made_by))
 
 
-def sweep(source: Source, stop: Stop, is_last: Callable[[], bool] | None = None) -> bool:
+def sweep(
+    source: Source, stop: Stop, share: Alone = ALONE, finish: Callable[[], None] | None = None
+) -> bool:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
     A family is measured again at a step that lacks one of its quantities or null models. A table
     stays when its checkpoint is deleted, and is measured again when its checkpoint has changed.
 
-    With `is_last`, other processes take steps of the source too. It says whether they have ended;
-    if not, nothing is joined. Returns whether the tables are joined.
+    Other processes may take steps of the source too, by their `share` of its folder. Only the last
+    of them joins the tables and calls `finish`. Returns whether this process has.
     """
-    others: set[int] | None = None if is_last is None else set()
-    measured = measure_missing(source, stop, others)
-    if is_last is not None and not is_last():
-        print(f"{source.name}: other processes are measuring; the last of them joins the tables")
-        return False
-    if others:  # and where one was killed, its step is left
-        for name, steps in measure_missing(source, stop).items():
-            measured[name] |= steps
-    processes.on_first(source.join)
+    measured = measure_missing(source, stop, share)
+    with share.end() as alone:
+        if not alone:
+            print(
+                f"{source.name}: other processes are measuring; the last of them joins the tables"
+            )
+            return False
+        if share.others:  # a step may be left of one that was killed
+            for name, steps in measure_missing(source, stop).items():
+                measured[name] |= steps
+        processes.on_first(source.join)
+        if finish is not None:
+            processes.on_first(finish)
     for target in source.targets:
         count = sum(target.path(step).exists() for step in source.steps)
         new = len(measured[target.name])
@@ -169,12 +176,10 @@ def sweep(source: Source, stop: Stop, is_last: Callable[[], bool] | None = None)
     return True
 
 
-def measure_missing(
-    source: Source, stop: Stop, others: set[int] | None = None
-) -> dict[str, set[int]]:
+def measure_missing(source: Source, stop: Stop, share: Alone = ALONE) -> dict[str, set[int]]:
     """Load, measure and write each incomplete step; return the steps, by target.
 
-    Steps that other processes take are left to them, and added to `others`; None: there are none.
+    Steps that other processes have claimed are left to them.
     """
     stored = source.stored()
     tables = {target: read_tables(source, target, stored) for target in source.targets}
@@ -191,14 +196,9 @@ def measure_missing(
         lacking.setdefault(target.is_hook_point, set()).update(families)
 
     def measure(step: int, writes: bool) -> None:
-        if others is None:
-            measure_step(step, writes)
-            return
-        with folder.claimed(source.root, step) as mine:
+        with share.claim(step) as mine:
             if mine:
                 measure_step(step, writes)
-            else:
-                others.add(step)
 
     def measure_step(step: int, writes: bool) -> None:
         families = {
@@ -223,7 +223,7 @@ def measure_missing(
         names = ("measure", "measuring")
         processes.map_steps(files, measure, source.name, names, stop, source.independent)
     return {
-        target.name: {step for step in missing if target in missing[step]} - (others or set())
+        target.name: {step for step in missing if target in missing[step]} - share.others
         for target in source.targets
     }
 

@@ -63,9 +63,7 @@ def _is_passing(name: str, top: bool) -> bool:
     """Whether a file or folder is temporary, or redrawn at any time."""
     if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp"):
         return True
-    if name in ("residuals", files.CLAIMS):
-        return True
-    return top and name == "figures"
+    return name == files.CLAIMS or (top and name == "figures")
 
 
 def digest(path: pathlib.Path) -> str:

@@ -4,18 +4,16 @@ import contextlib
 import os
 import pathlib
 import platform
-import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
 import jax
 
 from anisoscope.utils import checksums, files, mesh
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.settings import flat, format_differences, to_dict
 
@@ -24,7 +22,6 @@ from anisoscope.utils.settings import flat, format_differences, to_dict
 ANYWHERE = ("mesh", "measure", "tangents", "evaluate.draws", "data.path", "data.cache")
 VARIABLES = ("JAX_", "XLA_")  # prefixes of environment variables that may change results
 SETTINGS_GONE = "restore it from a copy, or name another --workdir"
-PATIENCE = 30.0  # seconds for another process to begin or finish its work in a shared folder
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarray")
 
 
@@ -38,100 +35,23 @@ def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
         try:
             stack.enter_context(files.locked(folder / ".lock"))
         except BlockingIOError as error:
-            raise _busy(folder) from error
+            raise busy(folder) from error
         except OSError as error:
-            raise _unwritable(folder, error) from error
+            raise unwritable(folder, error) from error
         if writes:
             files.remove_temporary(folder)
             stack.enter_context(checksums.recorded_writing(folder))
         yield
 
 
-@contextlib.contextmanager
-def shared(
-    folder: pathlib.Path, config: Any
-) -> Iterator[Callable[[], contextlib.AbstractContextManager[bool]]]:
-    """Hold a folder together with other processes that measure its steps with the same settings.
-
-    The first process prepares the folder as `locked` does. The yielded function makes a context
-    that ends the share of this process. It yields whether no other process holds the folder: then
-    this one holds it alone, and its files are recorded afterward.
-    """
-    import fcntl  # not on every system
-
-    def lock(kind: int) -> bool:
-        try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    @contextlib.contextmanager
-    def end() -> Iterator[bool]:
-        nonlocal ended
-        ended = True
-        lock(fcntl.LOCK_UN)  # two processes that end at once would else find each other
-        alone = lock(fcntl.LOCK_EX)
-        with checksums.recorded_after(folder) if alone else contextlib.nullcontext():
-            yield alone
-        if alone:
-            shutil.rmtree(folder / files.CLAIMS, ignore_errors=True)
-            lock(fcntl.LOCK_UN)
-
-    ended, until = False, time.monotonic() + PATIENCE
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(open(folder / ".lock", "a+"))
-            while not (first := lock(fcntl.LOCK_EX)) and not lock(fcntl.LOCK_SH):
-                if time.monotonic() > until:
-                    raise _busy(folder)
-                time.sleep(0.1)
-        except OSError as error:
-            raise _unwritable(folder, error) from error
-        settings = folder / files.CLAIMS / "settings.json"
-        if first:
-            files.remove_temporary(folder)
-            checksums.begin(folder)
-            settings.parent.mkdir()
-            write_json(settings, to_dict(config))
-            fcntl.flock(file, fcntl.LOCK_SH)
-        others, now = (flat(x) for x in (read_json(settings, SETTINGS_GONE), to_dict(config)))
-        names = [name for name in others.keys() | now.keys() if name.startswith("measure.")]
-        if different := format_differences(others, now, names):
-            what = f"another process measures {folder} with other settings: {different}"
-            raise UserError(f"{what}; wait for it")
-        try:
-            yield end
-        except Exception:
-            if not ended:
-                with contextlib.suppress(OSError, RunError), end():
-                    pass
-            raise
-
-
-@contextlib.contextmanager
-def claimed(folder: pathlib.Path, step: int) -> Iterator[bool]:
-    """Claim a step of a shared folder; False where another process measures or has measured it.
-
-    The claim of a process that ended before the step was done is free again.
-    """
-    path, mine = folder / files.CLAIMS / str(step), False
-    path.parent.mkdir(exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(BlockingIOError):
-            stack.enter_context(files.locked(path))
-            mine = path.stat().st_size == 0
-        yield mine
-        if mine:
-            path.write_text("done\n")
-
-
-def _busy(folder: pathlib.Path) -> UserError:
+def busy(folder: pathlib.Path) -> UserError:
+    """Make the error for a folder that another process holds."""
     what = f"another process works in {folder}"
     return UserError(f"{what}; wait for it, or name another --workdir")
 
 
-def _unwritable(folder: pathlib.Path, error: OSError) -> UserError:
+def unwritable(folder: pathlib.Path, error: OSError) -> UserError:
+    """Make the error for a folder that cannot be locked and written."""
     advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
     what = f"--workdir {folder} cannot be locked and written ({error.strerror})"
     return UserError(f"{what}; {advice}")

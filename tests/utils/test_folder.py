@@ -4,7 +4,7 @@ import resource
 
 import pytest
 
-from anisoscope.utils import checksums, files, folder
+from anisoscope.utils import checksums, files, folder, sharing
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -64,33 +64,34 @@ def test_a_folder_is_held_by_one_process(tmp_path):
 
 
 def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder, "PATIENCE", 0.0)
+    monkeypatch.setattr(sharing, "PATIENCE", 0.0)
     config = tiny.config()
-    with folder.shared(tmp_path, config) as end, folder.shared(tmp_path, config) as other_end:
+    with sharing.held(tmp_path, config, True) as one, sharing.held(tmp_path, config, True) as two:
         with pytest.raises(UserError, match="another process works in"):
             folder.locked(tmp_path).__enter__()
         more = replace(config, {"measure.points": 99})
         with pytest.raises(
             UserError, match=r"with other settings: measure\.points=16 there, 99 now"
         ):
-            folder.shared(tmp_path, more).__enter__()
+            sharing.held(tmp_path, more, True).__enter__()
         (tmp_path / "1.nc").write_text("x")
-        with folder.claimed(tmp_path, 1) as mine, folder.claimed(tmp_path, 1) as its:
+        with one.claim(1) as mine, two.claim(1) as its:
             assert (mine, its) == (True, False)
-        with pytest.raises(RunError), folder.claimed(tmp_path, 2):
+        with pytest.raises(RunError), one.claim(2):
             raise RunError("as a kill: the step is not done")
         for step, free in ((1, False), (2, True), (2, False)):
-            with folder.claimed(tmp_path, step) as mine:
+            with two.claim(step) as mine:
                 assert mine == free
-        with end() as alone:
+        assert (one.others, two.others) == (set(), {1, 2})
+        with one.end() as alone:
             assert not alone
         assert "1.nc" not in checksums.read(tmp_path)
-        with other_end() as alone:
+        with two.end() as alone:
             assert alone
     assert {*checksums.read(tmp_path)} == {"1.nc"}
     assert not (tmp_path / files.CLAIMS).exists()
     with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
-        folder.shared(tmp_path, config).__enter__()
+        sharing.held(tmp_path, config, True).__enter__()
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):

@@ -1,6 +1,7 @@
 """Measure a list of pretrained models, each into its own folder; skip models that fail."""
 
 import contextlib
+import functools
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -57,8 +58,8 @@ def measure_models(
                 with _leave_out(label, left):
                     model = modality_config(config, label, about["modality"])
                     source = revision_sweep.open_revisions(model, root / label, label, corpus)
-                    revision_sweep.measure_revisions(source, stop)
-                    finish(label, root / label)
+                    correlate = functools.partial(finish, label, root / label)
+                    revision_sweep.measure_revisions(source, stop, correlate)
                     known[label] = about
                 write_json(path, known)
     if len(left) == len(config.models):

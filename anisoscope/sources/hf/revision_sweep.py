@@ -5,7 +5,7 @@ import functools
 import hashlib
 import json
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import xarray as xr
@@ -28,12 +28,12 @@ from anisoscope.sources.hf.token_windows import (
     validation_text,
 )
 from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
-from anisoscope.utils import folder
+from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
+from anisoscope.utils.sharing import held
 
-RESIDUALS = "measurements/residuals"  # temporary streams for comparisons
 # Settings that may change at any time: revisions may be added, and batches resized.
 FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
 FREE |= {"pretrained.max_bits_per_byte": None}
@@ -44,14 +44,18 @@ FOUND += ("bits_per_byte", "bits_bound", "bits_of", "clamped", "torch", "transfo
 STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
 
 
-def measure_revisions(source: "Revisions", stop: Stop) -> None:
-    """Measure every revision, and join the tables."""
+def measure_revisions(
+    source: "Revisions", stop: Stop, finish: Callable[[], None], shared: bool = False
+) -> None:
+    """Measure every revision, join the tables, and call `finish`.
+
+    If `shared`, other processes may take revisions too, and the last of them joins the tables.
+    """
     check_tables(source)
     folder.claim(source.root, replace(source.config, FREE), new=True)
-    with folder.locked(source.root):
+    with held(source.root, source.config, shared) as share:
         folder.record_environment(source.root, source.corpus.record())
-        clear(source.root / RESIDUALS)  # left by a session that was killed
-        sweep.sweep(source, stop)
+        sweep.sweep(source, stop, share, finish)
 
 
 def last_location(config: PretrainedConfig) -> WeightLocation:
@@ -114,6 +118,11 @@ class Revisions(Source):
     digests: dict[int, str] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
+    def streams(self) -> pathlib.Path:
+        """The folder of this process for residual streams, which comparisons read."""
+        return files.temporary_path(self.root / "measurements" / "residuals")
+
+    @functools.cached_property
     def steps(self) -> list[int]:
         revisions = revision_steps(self.config.pretrained)
         return list(dict.fromkeys((max(revisions), *revisions)))
@@ -160,10 +169,7 @@ class Revisions(Source):
         """Load the revision of a step; refuse weights that another step has."""
         loaded = revision.open_revision(plan, step)
         digest = loaded.attributes["weights_sha256"]
-        for other, other_digest in self.digests.items():
-            if other != step and other_digest == digest:  # a hub may list a file under two names
-                what = f"steps {min(step, other)} and {max(step, other)} hold the same weights"
-                raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
+        check_distinct(self.digests | {step: digest})
         self.digests[step] = digest
         return loaded
 
@@ -188,15 +194,15 @@ class Revisions(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         ((target, names),) = families.items()  # the residual stream alone
-        plan, folder = self.plan(names), self.root / RESIDUALS
+        plan = self.plan(names)
         read = functools.partial(revision.read_residuals, plan) if "comparison" in names else None
-        residuals = Residuals(sorted(self.steps), folder, read)
+        residuals = Residuals(sorted(self.steps), self.streams, read)
         loaded, last = self.open(plan, step), step == self.last
         yield target, revision.measure_revision(plan, loaded, step, last, residuals)
-        clear(folder, {step, self.last})
+        clear(self.streams, {step, self.last})
 
     def close(self) -> None:
-        clear(self.root / RESIDUALS)
+        clear(self.streams)
 
     def plan(self, families: Families) -> Plan:
         measure = dataclasses.replace(self.measure, families=families)
@@ -204,6 +210,7 @@ class Revisions(Source):
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Return attributes of the joined table: the findings of every revision, in JSON."""
+        check_distinct({step: table.attrs["weights_sha256"] for step, table in tables.items()})
         found = {
             step: {name: to_python(table.attrs[name]) for name in FOUND if name in table.attrs}
             for step, table in tables.items()
@@ -212,6 +219,15 @@ class Revisions(Source):
         attributes |= {"model": tables[self.last].attrs["model"], "steps": self.last}
         attributes |= found[self.last] | {"revisions": json.dumps(found)}
         return attributes | {"provenance": describe_provenance(self.config, attributes)}
+
+
+def check_distinct(digests: dict[int, str]) -> None:
+    """Raise UserError if two steps have the same weights: a hub may list a file under two names."""
+    steps: dict[str, int] = {}
+    for step, digest in sorted(digests.items()):
+        if (first := steps.setdefault(digest, step)) != step:
+            what = f"steps {first} and {step} hold the same weights"
+            raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
 
 
 def describe_provenance(config: PretrainedConfig, attributes: dict[str, Any]) -> str:

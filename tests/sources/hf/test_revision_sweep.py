@@ -52,7 +52,7 @@ def test_revisions_are_steps_of_one_run(swept):
     assert results.anisotropy.attrs["noise_floor"] == noise["anisotropy"]
     words = f"no value by more than {noise['anisotropy']:.1g}"
     assert words in (workdir / "figures" / "anisotropy_profile.txt").read_text()
-    assert not list((workdir / "measurements").glob("residuals/*"))
+    assert not [path for path in (workdir / "measurements").iterdir() if path.is_dir()]
     assert "bits per byte: " in process.stdout
     names = {path.stem for path in (workdir / "figures").glob("*.png")}
     assert names >= {"anisotropy_profile", "change_over_training", "query_key_projection"}
@@ -73,11 +73,11 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
     assert measure(training, workdir, *NAMES).returncode == 130
     assert sorted(path.stem for path in (workdir / "measurements").glob("*.nc")) == ["0", "60"]
     monkeypatch.undo()
-    (workdir / "measurements" / "residuals").mkdir()
-    left = workdir / "measurements" / "residuals" / "60_0.npy"
-    for path in (left, temporary_path(left)):  # as a kill leaves them
-        path.write_text("begun")
+    left = temporary_path(workdir / "measurements" / "residuals")  # as a kill leaves it
+    left.mkdir()
+    (left / "60_0.npy").write_text("begun")
     again = measure(training, workdir, *NAMES)
+    assert not left.exists()
     assert "3 checkpoints measured (1 now)" in again.stdout, again.stderr
     for step in (0, 20, 60):
         first, second = (
@@ -87,6 +87,27 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         assert {**first.attrs, "run": ""} == {**second.attrs, "run": ""}
         assert first.equals(second)
     assert "(0 now)" in measure(training, workdir, *NAMES).stdout
+
+
+def test_processes_share_the_revisions_and_the_last_joins_them(
+    swept, training, tmp_path, monkeypatch
+):
+    whole, _ = swept
+    workdir, measured, other = tmp_path / "run", revision.measure_revision, []
+
+    def measure_beside(*given):
+        if not other:
+            other.append(None)
+            other[0] = measure(training, workdir, *NAMES)  # begins and ends meanwhile
+        return measured(*given)
+
+    monkeypatch.setattr("anisoscope.sources.hf.revision.measure_revision", measure_beside)
+    process = measure(training, workdir, *NAMES)
+    assert "the last of them joins the tables" in other[0].stdout, other[0].stderr
+    assert "3 checkpoints measured (1 now)" in process.stdout, process.stderr
+    first, second = (joined_files.read_table(x / "results.nc") for x in (whole, workdir))
+    assert first.equals(second)
+    assert measure(training, workdir, *NAMES, stages="verify").returncode == 0
 
 
 def test_a_model_alone_is_not_its_own_null_model(training, tmp_path):
