@@ -3,7 +3,6 @@
 import json
 import math
 import pathlib
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -123,13 +122,12 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     parts = []
     for name in names:
         values = results[name]
-        dims = [dim for dim in values.dims if dim != "statistic"]
-        rows = pd.MultiIndex.from_product([values.get_index(dim) for dim in dims], names=dims)
-        columns = _columns(values, dims)
+        frame = _rows(values)
         for null in nulls:
-            excess = _columns(excess_of(results, name, null), dims)
-            columns |= {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
-        frame = pd.DataFrame(columns, rows).reset_index().rename(columns={"block": "layer"})
+            excess = _rows(excess_of(results, name, null).transpose(*values.dims))
+            ends = {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
+            frame = frame.assign(**ends)
+        dims, frame = [*frame.index.names], frame.reset_index().rename(columns={"block": "layer"})
         for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
             frame = frame.rename(columns={further: "at"}).assign(axis=further)
         frame[NOISE] = values.attrs.get(NOISE, np.nan)
@@ -151,12 +149,11 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     return frame
 
 
-def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
-    """Flatten each statistic over the rows, which the product of `dims` makes up."""
-    rows = values.variable.transpose("statistic", *dims).values.reshape(
-        values.sizes["statistic"], -1
-    )
-    return dict(zip(values["statistic"].values.tolist(), rows, strict=True))
+def _rows(values: xr.DataArray) -> pd.DataFrame:
+    """Make a row for each place, and a column for each statistic."""
+    dims = [dim for dim in values.dims if dim != "statistic"]
+    dataset = values.reset_coords(drop=True).to_dataset("statistic")
+    return dataset.to_dataframe(dim_order=dims)
 
 
 LOGGED = {  # name in a line of train.jsonl: name in a table, in words

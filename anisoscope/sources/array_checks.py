@@ -46,9 +46,14 @@ class Vectors(NamedTuple):
 
 
 def make_settings(
-    families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
+    families: str | Sequence[str],
+    kinds: tuple[str, ...],
+    nulls: str | Sequence[str],
+    folds: int,
+    seed: int,
 ) -> MeasureConfig:
-    """Check null models, folds and seed; `families` come from `choose_families`."""
+    """Check families, null models, folds and seed."""
+    families = choose_families(families, kinds)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
@@ -125,16 +130,11 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     if labels is None:
         return None
     labels = order_rows(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
-    if masked := np.ma.count_masked(labels) if isinstance(labels, np.ma.MaskedArray) else 0:
-        raise ValueError(f"{name}: {masked} of {labels.size} are masked; leave their points out")
-    array = np.asarray(labels)
-    if name == "clusters" and isinstance(labels, list | tuple) and array.dtype.kind in "fUS":
-        kinds = {type(label) for label in labels}
-        # NumPy would convert them to strings, or round large integers to equal floats
-        if len(kinds) > 1 or kinds == {int}:
-            array = np.empty(len(labels), object)
-            array[:] = labels
-    return array
+    if np.ma.is_masked(labels):
+        raise ValueError(f"{name}: labels are masked; leave their points out")
+    # NumPy would convert a list to strings, or round large integers to equal floats
+    unconverted = name == "clusters" and isinstance(labels, list | tuple)
+    return np.asarray(labels, object if unconverted else None)
 
 
 def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:

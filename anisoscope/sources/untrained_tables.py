@@ -91,6 +91,13 @@ FIXED_POINTS = {
         "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED
     ),
 }
+BIAS = {
+    "bias_norm": norm("norm of the bias", "N = |b|", INHERENT),
+    NORM: magnitude(
+        "norm of the bias, relative",
+        "N over the root mean square norm, expected at initialization, of what the bias is added to",
+    ),
+}
 INPUT = ("cosine_in", "norm_in")  # of no block
 MEASURED, FIXED_POINTS = (
     {
@@ -140,20 +147,9 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     seeds = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
     seeds = seeds.drop_encoding()  # the lengths of labels differ between tables
     seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
-    seeds = seeds.merge(fixed_points(seeds))
-    for name, quantity in QUANTITIES.items():
+    seeds = seeds.merge(fixed_points(seeds)).set_coords("bias_norm")
+    for name, quantity in (QUANTITIES | BIAS).items():
         seeds[name].attrs = seed_attributes(quantity)
-    seeds["bias_norm"].attrs = {
-        "long_name": "norm of the bias",
-        "units": "activation",
-        "formula": "N = |b|",
-        "source": INHERENT,
-    }
-    seeds["relative_norm"].attrs = {
-        "long_name": "norm of the bias, relative",
-        "units": "1",
-        "formula": "N over the root mean square norm, expected at initialization, of what the bias is added to",
-    }
     cut = ", truncated at 2 sigma" * config.truncated
     description = (
         f"untrained blocks, BERT's initial values (sigma {config.sigma:g}{cut}); D={config.width}; H={config.heads}; "
@@ -198,36 +194,25 @@ def fixed_points(seeds: xr.Dataset) -> xr.Dataset:
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form where it has one."""
-    results = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
-    return results.assign(bias_norm=seeds.bias_norm)
+    return summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
     """Evaluate closed forms of the input and of the first block; NaN for the other blocks."""
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
-    bias = seeds.bias_norm.transpose(*KIND, NORM)
+    bias = seeds.bias_norm.transpose(*KIND, NORM).drop_attrs()
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}
     for kind in kinds(config):
         norms = bias.sel(kind._asdict()).values
         in_input = norms if kind.target == "input" else np.zeros_like(norms)
-        cosine = cosine_in(config, kind.embedding, in_input)
-        deviations = score_deviations(config, kind, norms)
-        for name, values in zip(names, (cosine, *deviations), strict=True):
+        found = {"cosine_in": cosine_in(config, kind.embedding, in_input)}
+        for name, values in (found | score_deviations(config, kind, norms)).items():
             predicted[name].loc[kind._asdict()] = values
     words = "closed form, first block; this project: untrained_tables.py, leading order in 1/D"
-    first = {
-        name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value
-        for name, value in predicted.items()
-    }
-    return {name: value.drop_attrs().assign_attrs(predicted=words) for name, value in first.items()}
-
-
-class ScoreDeviations(NamedTuple):
-    """Standard deviations of attention scores of a block."""
-
-    overall: np.ndarray  # of all scores of a block, heads together
-    head: np.ndarray  # within heads
-    within: np.ndarray  # within rows
+    for name, value in predicted.items():
+        value = value.where(seeds.block == 1) if QUANTITIES[name].dims else value
+        predicted[name] = value.assign_attrs(predicted=words)
+    return predicted
 
 
 def deviation(config: UntrainedConfig) -> float:
@@ -266,8 +251,12 @@ def cosine_in(config: UntrainedConfig, embedding: str, bias_norm: np.ndarray) ->
     return cosine + (1 - cosine) / config.vocabulary
 
 
-def score_deviations(config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray) -> ScoreDeviations:
+def score_deviations(
+    config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return deviations of the first block's scores, expected over W_q, W_k and the rows.
+
+    They are those of all scores, heads together; within heads; and within rows.
 
     s_ij = (W_q'z_i + b_q)(W_k'z_j + b_k)/sqrt(K), kernels of variance s², heads of width K. Over
     the kernels, E s is the constant b_q b_k/sqrt(K) of a head, and the other three terms are
@@ -306,9 +295,11 @@ def score_deviations(config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray)
     offset = offset * (kind.target == "both")
     free = np.mean(1 - 1 / keys_T[keys_T > 1])
     within = (sigma_4 * (common + own) + sigma_2 * query / width) * own * free
-    return ScoreDeviations(
-        np.sqrt(square - head_mean / heads + offset), np.sqrt(square - head_mean), np.sqrt(within)
-    )
+    return {
+        "score_std": np.sqrt(square - head_mean / heads + offset),
+        "score_std_head": np.sqrt(square - head_mean),
+        "score_std_within": np.sqrt(within),
+    }
 
 
 def keys_of_rows(mask: str, time: int) -> np.ndarray:

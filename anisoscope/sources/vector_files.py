@@ -4,7 +4,6 @@ Pickles are never read: a pickle can run any code.
 """
 
 import contextlib
-import math
 import pathlib
 import zipfile
 from collections.abc import Iterator
@@ -16,8 +15,7 @@ import xarray as xr
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
-NETCDF = (".nc", ".netcdf")
-SUFFIXES = (".npy", ".npz", ".safetensors", *NETCDF)
+SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
 def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
@@ -45,8 +43,6 @@ def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]
         for choices in (("clusters", "groups"), ("token_positions",))
     ]
     with explain_failure(path):
-        if path.suffix.lower() in NETCDF:
-            check_written(path, [name for name in (*names, *labels) if name])
         clusters, positions = (np.asarray(arrays[name]) if name else None for name in labels)
         return arrays[names[0]], clusters, positions
 
@@ -81,27 +77,6 @@ def check_size(takes: int) -> None:
             f"it takes {memory.format_bytes(takes)}, and {memory.format_bytes(available)} are "
             "available: save it as .npy or NetCDF, which are read by layer, and pass num_chunks=2"
         )
-
-
-def check_written(path: pathlib.Path, names: list[str]) -> None:
-    """Raise ValueError where a part of an array in HDF5 was never written: it reads as 0."""
-    with open(path, "rb") as file:
-        if file.read(4) != b"\x89HDF":
-            return
-    import h5py
-
-    with h5py.File(path) as file:
-        for array in (file[name] for name in names):
-            count, written = int(array.size > 0), int(array.id.get_storage_size() > 0)
-            if array.chunks:
-                per_axis = zip(array.shape, array.chunks, strict=True)
-                count = math.prod(math.ceil(size / width) for size, width in per_axis)
-                written = array.id.get_num_chunks()
-            if written < count:
-                raise ValueError(
-                    f"only {written} of {count} chunks of {array.name[1:]} are written, and the "
-                    "others would be read as 0; write the vectors again"
-                )
 
 
 @contextlib.contextmanager

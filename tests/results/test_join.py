@@ -41,37 +41,25 @@ def test_results_and_batches_are_those_of_every_step(tables, whole):
     np.testing.assert_array_equal(first.anisotropy_excess, 0.0)
 
 
-def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, whole, tmp_path):
-    write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "batches.nc",
-        "results.csv",
-        "results.nc",
-    ]
+def test_a_run_on_disk_has_them_all_and_the_noise_floor_of_a_quantity(tables, whole, tmp_path):
+    """It stands in the attributes of its variable, and of its averages, which move no further; and
+    in a column of the rows.
+    """
+    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
+    about = {"run": "renamed", "corpus": "letters", "noise_floor": noise}
+    write(tmp_path, tables, ALL, NULLS, about)
     results, batches = (
         joined_files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc")
     )
-    assert results.attrs == batches.attrs == {"run": "renamed", "corpus": "letters"}
+    assert results.attrs == batches.attrs == about
     xr.testing.assert_equal(results, whole[0])
     xr.testing.assert_equal(batches, whole[1])
-    frame = pd.read_csv(tmp_path / "results.csv")
-    assert set(frame.run) == {"renamed"}
-    assert set(frame.batches) == {3}
-
-
-def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_path):
-    """In the attributes of its variable, and of its averages, which move no further; and in a
-    column of the rows.
-    """
-    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
-    write(tmp_path, tables, ALL, NULLS, {"run": "one", "corpus": "letters", "noise_floor": noise})
-    results = joined_files.read_table(tmp_path / "results.nc")
     marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
     assert marked == {"anisotropy", over_blocks("anisotropy")}
-    assert results.anisotropy.attrs["noise_floor"] == 2e-7
     frame = pd.read_csv(tmp_path / "results.csv")
     assert set(frame[frame.noise_floor.notna()].metric) == marked
     assert set(frame.noise_floor.dropna()) == {2e-7}
+    assert (set(frame.run), set(frame.batches)) == ({"renamed"}, {3})
 
 
 def test_a_step_without_a_quantity_has_nan(tables, whole):

@@ -85,9 +85,7 @@ def test_variances_of_scores_are_as_in_the_closed_form(kind):
     sizes = {"width": 64, "heads": 4, "vocabulary": 10_000, "sequences": 3, "context": 6}
     config = UntrainedConfig(seeds=400, norms=norms, **sizes)
     values, norms = measure_all(config, kind)
-    predicted = score_deviations(config, kind, norms)
-    names = "score_std", "score_std_head", "score_std_within"
-    for name, expected in zip(names, predicted, strict=True):
+    for name, expected in score_deviations(config, kind, norms).items():
         variance = np.square(values[name][..., 0])
         error = variance.std(1, ddof=1) / config.seeds**0.5
         distance = np.abs(variance.mean(1) - expected**2)
