@@ -218,33 +218,28 @@ def check_memory(takes: int, description: str, chunks: int | None) -> None:
 _find_copies = jax.jit(copies.copies)
 
 
-def count_degenerate(cloud_PD: np.ndarray) -> dict[str, Any]:
-    """Count what distorts metrics: zeros, copies, and points of few integers.
-
-    Of constant columns the values are returned, NaN for others: chunks may differ in them.
-    """
-    constant_D = (cloud_PD == cloud_PD[0]).all(axis=0)
+def count_degenerate(cloud_PD: np.ndarray) -> dict[str, int]:
+    """Count what distorts metrics: zeros, constant columns, copies, and points of few integers."""
     few = 0 < np.ptp(cloud_PD) < MANY_VALUES and (np.rint(cloud_PD) == cloud_PD).all()
     return {
         "zero rows": int((~cloud_PD.any(axis=1)).sum()),
-        CONSTANT: np.where(constant_D, cloud_PD[0], np.nan),
+        CONSTANT: int((cloud_PD == cloud_PD[0]).all(axis=0).sum()),
         COPIES: len(cloud_PD) - len(np.unique(_find_copies(cloud_PD).original_P)),
         "points of few whole numbers (many distances tie)": len(cloud_PD) * int(few),
     }
 
 
-def describe_degenerate(counts: list[list[dict[str, Any]]]) -> dict[str, str]:
+def describe_degenerate(counts: list[list[dict[str, int]]]) -> dict[str, str]:
     """Return an attribute that lists layers with equal counts over their chunks; {} without any."""
     layers: dict[str, list[str]] = {}
     for number, chunks in enumerate(counts):
-        found = {name: np.array([count[name] for count in chunks]) for name in chunks[0]}
-        found[CONSTANT] = (found[CONSTANT] == found[CONSTANT][0]).all(axis=0)
-        sums = {name: times.sum() for name, times in found.items()}
+        sums = {name: sum(count[name] for count in chunks) for name in chunks[0]}
+        sums[CONSTANT] = min(count[CONSTANT] for count in chunks)
         words = ", ".join(f"{times:,} {name}" for name, times in sums.items() if times)
         layers.setdefault(words, []).append(str(number))
+    layers.pop("", None)
     parts = [
         f"{words} in layer{'s' * (len(found) > 1)} {', '.join(found)}"
         for words, found in layers.items()
-        if words
     ]
     return {"degenerate": "; ".join(parts)} if parts else {}

@@ -165,31 +165,30 @@ def fixed_points(seeds: xr.Dataset) -> xr.Dataset:
     Both norms are compared as logarithms, which are straight lines in log N for a large bias.
     """
     biased = seeds.isel(relative_norm=seeds.relative_norm.values > 0)
-    order = (NORM, *(dim for dim in biased.norm_out.dims if dim != NORM))
-    log_in, log_out, log_bias = (
-        np.log(value.broadcast_like(biased.norm_out).transpose(*order).values.astype(np.float64))
-        for value in (biased.norm_in, biased.norm_out, biased.bias_norm)
+    curves = [np.log(biased[x].astype(np.float64)) for x in ("norm_in", "norm_out", "bias_norm")]
+    points = xr.apply_ufunc(
+        _first_crossing,
+        *curves,
+        input_core_dims=[[NORM]] * 3,
+        output_core_dims=[[], []],
+        vectorize=True,
     )
+    return xr.Dataset(dict(zip(FIXED_POINTS, points, strict=True)))
+
+
+def _first_crossing(
+    log_in: np.ndarray, log_out: np.ndarray, log_bias: np.ndarray
+) -> tuple[float, float]:
+    """Return the norm and the bias where one curve crosses another; NaN where they do not."""
     excess = log_out - log_in
-    # values equal up to rounding do not cross
-    sign = np.where(np.abs(excess) > 1e-5, np.sign(excess), 0)
-    later = sign.copy()  # where they are equal, the sign of their next difference
-    for place in range(len(sign) - 2, -1, -1):
-        later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
-    crosses = sign[:-1] * later[1:] < 0
-    if len(crosses):
-        first, met = crosses.argmax(0)[None], crosses.any(0)
-        (left,), (right,) = (np.take_along_axis(excess, first + step, 0) for step in (0, 1))
-        share = np.where(met, left, 0) / np.where(met, left - right, 1)
-
-    def at_crossing(value: np.ndarray) -> np.ndarray:
-        if not len(crosses):
-            return np.full(excess.shape[1:], np.nan)
-        (before,), (after,) = (np.take_along_axis(value, first + step, 0) for step in (0, 1))
-        return np.where(met, np.exp(before + (after - before) * share), np.nan)
-
-    points = {"fixed_point": at_crossing(log_in), "fixed_point_bias": at_crossing(log_bias)}
-    return xr.Dataset({name: (order[1:], values) for name, values in points.items()})
+    apart = np.flatnonzero(np.abs(excess) > 1e-5)  # values equal up to rounding do not cross
+    turns = np.flatnonzero(np.diff(np.sign(excess[apart])))
+    if not turns.size:
+        return np.nan, np.nan
+    left = apart[turns[0]]
+    share = excess[left] / (excess[left] - excess[left + 1])
+    norm, bias = (x[left] + share * (x[left + 1] - x[left]) for x in (log_in, log_bias))
+    return np.exp(norm), np.exp(bias)
 
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:

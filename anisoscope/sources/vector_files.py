@@ -3,10 +3,8 @@
 Pickles are never read: a pickle can run any code.
 """
 
-import contextlib
 import pathlib
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ import xarray as xr
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
+LABELS = ("clusters", "groups", "token_positions")
 SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
@@ -27,29 +26,26 @@ def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; in one line.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path} has an unknown format; pass a file of {', '.join(SUFFIXES)}")
-    if not path.exists():
-        raise ValueError(f"{path} does not exist; check the path")
-    with explain_failure(path):
+    try:
         arrays = open_arrays(path)
-    names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
-    names = [VECTORS] if VECTORS in arrays else names
-    if len(names) != 1:
-        listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
-        raise ValueError(f"{path} holds {listed}; name the array to measure `vectors`")
-    labels = [
-        next((name for name in choices if name in arrays), "")
-        for choices in (("clusters", "groups"), ("token_positions",))
-    ]
-    with explain_failure(path):
-        clusters, positions = (np.asarray(arrays[name]) if name else None for name in labels)
-        return arrays[names[0]], clusters, positions
+        names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
+        names = [VECTORS] if VECTORS in arrays else names
+        if len(names) != 1:
+            listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
+            raise ValueError(f"it holds {listed}; name the array to measure `vectors`")
+        labels = {name: np.asarray(arrays[name]) for name in LABELS if name in arrays}
+    except Exception as error:  # of any library
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read ({why})") from error
+    clusters = labels.get("clusters", labels.get("groups"))
+    return arrays[names[0]], clusters, labels.get("token_positions")
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
     """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"its format is unknown; pass a file of {', '.join(SUFFIXES)}")
     if suffix == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if behind := path.stat().st_size - array.offset - array.nbytes:
@@ -77,13 +73,3 @@ def check_size(takes: int) -> None:
             f"it takes {memory.format_bytes(takes)}, and {memory.format_bytes(available)} are "
             "available: save it as .npy or NetCDF, which are read by layer, and pass num_chunks=2"
         )
-
-
-@contextlib.contextmanager
-def explain_failure(path: pathlib.Path) -> Iterator[None]:
-    """Reduce any error of a library to a ValueError of one line."""
-    try:
-        yield
-    except Exception as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read ({why})") from error

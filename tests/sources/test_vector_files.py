@@ -80,7 +80,7 @@ def test_labels_that_a_fill_value_makes_floats_are_never_merged(first, words, tm
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     path = tmp_path / "a.npz"
     for write, words in (
-        (lambda: None, "does not exist"),
+        (lambda: None, "No such file"),
         (lambda: path.write_bytes(b"no archive"), "cannot be read"),
         (lambda: np.savez(path, a=np.array([{}], object)), "allow_pickle=False"),
         (lambda: np.savez(path, a=VECTORS[0], b=VECTORS[1]), r"holds a \(96, 6\), b \(96, 6\); na"),
