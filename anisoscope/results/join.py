@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from pandas.api.types import is_numeric_dtype
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.attention_family import VECTORS
@@ -18,6 +19,7 @@ from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
+PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
 ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
 NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
@@ -114,12 +116,9 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     (`twonn_over_blocks`) without a layer. `noise_floor`, for pretrained models, says how much a
     value of the metric varies with batch size and kernels.
     """
-    names, nulls = values_of(results), nulls_in(results)
-    if not any(
-        results[excess].notnull().any() for excess in map(excess_name, names) if excess in results
-    ):
-        nulls = []
-    parts = []
+    names, nulls, parts = values_of(results), nulls_in(results), []
+    excesses = [results[excess_name(name)] for name in names if excess_name(name) in results]
+    nulls = nulls if any(excess.notnull().any() for excess in excesses) else []
     for name in names:
         values = results[name]
         frame = _rows(values)
@@ -127,26 +126,25 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
             excess = _rows(excess_of(results, name, null).transpose(*values.dims))
             ends = {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
             frame = frame.assign(**ends)
-        dims, frame = [*frame.index.names], frame.reset_index().rename(columns={"block": "layer"})
-        for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
-            frame = frame.rename(columns={further: "at"}).assign(axis=further)
+        further = [dim for dim in frame.index.names if dim not in PLACES]
+        frame = frame.reset_index().rename(
+            columns={"block": "layer"} | dict.fromkeys(further, "at")
+        )
+        frame = frame.assign(metric=name, units=values.attrs["units"])
         frame[NOISE] = values.attrs.get(NOISE, np.nan)
-        parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))
-    frame = pd.concat(parts, ignore_index=True)
-    for column in ("head", "axis", "at"):
-        frame[column] = frame.get(column, np.nan)
-    places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
-    noise = [NOISE] * bool(frame[NOISE].notna().any())
-    columns = [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
-    frame = frame[[*places, *columns, *noise, "batches", "units"]].astype(
-        {"layer": "Int64", "head": "Int64"}
-    )
-    frame.insert(0, "run", results.attrs["run"])
-    frame.insert(1, "corpus", results.attrs["corpus"])
+        parts.append(frame.assign(axis=further[0]) if further else frame)
+    about = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
+    frame = pd.concat(parts, ignore_index=True).assign(**about, batches=batches)
+    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
+    columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
+    columns += [NOISE] * bool(frame[NOISE].notna().any()) + ["batches", "units"]
     if "layer_name" in results.coords:  # names from the user
         words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
-        frame.insert(frame.columns.get_loc("layer") + 1, "layer_name", frame["layer"].map(words))
-    return frame
+        frame["layer_name"] = frame["layer"].map(words)
+        columns.insert(columns.index("head"), "layer_name")
+    frame = frame.reindex(columns=columns)
+    whole = [name for name in ("layer", "head") if is_numeric_dtype(frame[name])]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
 def _rows(values: xr.DataArray) -> pd.DataFrame:

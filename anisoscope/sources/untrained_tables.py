@@ -23,13 +23,13 @@ import xarray as xr
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.measurement.families.attention_family import ATTENTION
 from anisoscope.measurement.quantity import (
     INHERENT,
     RECONSTRUCTED,
     correlation,
     magnitude,
     norm,
-    share,
 )
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
@@ -60,24 +60,20 @@ MEASURED = {
     "norm_out": norm(
         "mean norm out", "E |T(x + b)|, T all blocks so far", INHERENT, symbol="E |T(x + b)|"
     ),
-    "score_std": magnitude(
-        "deviation of all scores",
-        "standard deviation of <q_i, k_j>/sqrt(K), all heads together",
-        INHERENT,
-    ),
     "score_std_head": magnitude(
         "deviation of scores within heads", "sqrt(mean over heads of var s_ij)"
     ),
-    "score_std_within": magnitude(
-        "deviation of scores within rows", "sqrt(mean over heads and rows of var_j s_ij)"
-    ),
-    "attention_entropy": magnitude(
-        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT, units="nat"
-    ),
-    "attention_max": share("largest attention", "mean over heads and rows of max_j p_ij", INHERENT),
-    "attention_min": share(
-        "smallest attention", "mean over heads and rows of min_j p_ij", INHERENT
-    ),
+}
+HEAD_QUANTITIES = (
+    "score_std",
+    "score_std_within",
+    "attention_entropy",
+    "attention_max",
+    "attention_min",
+)
+MEASURED |= {
+    name: dataclasses.replace(ATTENTION[name], formula=f"{ATTENTION[name].formula}; all heads")
+    for name in HEAD_QUANTITIES
 }
 # of the curve over the norms N of the bias
 FIXED_POINTS = {

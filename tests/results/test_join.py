@@ -9,6 +9,7 @@ from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import over_blocks
+from anisoscope.results.frame import to_frame
 from anisoscope.results.join import joined, scores, tidy, write
 from anisoscope.results.summary import summary
 from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
@@ -128,6 +129,13 @@ def test_tidy_has_one_row_a_number(whole):
     row = own.loc["top_coordinate_variance_share"].query("layer == 2 and at == 3").iloc[0]
     share = last.top_coordinate_variance_share.sel(layer=2, top=3, statistic="high")
     assert (row.axis, row.high) == ("top", share.item())
+
+
+def test_a_frame_has_the_names_of_layers_and_of_blocks(whole):
+    names = {"layer": list("wxyz"), "block": list("abc")}
+    frame = to_frame(whole[0].sel(step=7, positions="all", drop=True).assign_coords(names))
+    for metric, dim in (("twonn", "layer"), ("query_drift", "block")):
+        assert list(frame[frame.metric == metric].layer.unique()) == names[dim]
 
 
 def test_scores_are_those_of_the_step_and_missing_where_there_are_none():

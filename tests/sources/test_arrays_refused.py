@@ -11,7 +11,7 @@ import xarray as xr
 from anisoscope import make_measure, measure, measure_attention
 from anisoscope.sources import arrays
 from anisoscope.utils import memory
-from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, measured
+from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, Tensor, measured
 
 
 def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
@@ -29,7 +29,8 @@ def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
 
 BROKEN = CLOUDS.copy()
 BROKEN[1, 3, 2] = np.nan
-EACH = np.arange(POINTS)
+EACH, FRAME = np.arange(POINTS), pd.DataFrame(CLOUDS[0])
+FAR = CLOUDS[0] + 1e6  # from the origin: float32 loses 5e-3 of what they differ in
 LENS = (None, np.ones((4, WIDTH)))
 
 
@@ -42,8 +43,16 @@ LENS = (None, np.ones((4, WIDTH)))
         (BROKEN, {}, "layer 1: 1 of 576 numbers are not finite"),
         (CLOUDS * 1e18, {}, "the largest coordinate"),
         (CLOUDS.astype(np.float16).view("V2"), {}, "bfloat16"),
+        (FAR.astype(">f8"), {}, "float32 would lose 5e-03 of the spread"),
+        (np.int64(CLOUDS[0] * 10) + 2**60, {}, "of the spread of int64 numbers"),
+        ((CLOUDS[0] + 0j).view(Tensor), {}, "pass their real part"),
+        (FRAME.assign(c=pd.Categorical(EACH // 8)), {}, "column 'c' has type category"),
+        ([FRAME, FRAME[::-1]], {}, "rows have different labels"),
+        (xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")), {}, "transpose"),
         (CLOUDS, {"clusters": np.arange(95)}, "clusters have shape"),
-        (pd.DataFrame(CLOUDS[0]), {"clusters": pd.Series(EACH, index=EACH + 1)}, "index differs"),
+        (CLOUDS, {"clusters": np.float32(EACH // 8 + 2**25)}, "pass integers"),
+        (CLOUDS, {"clusters": ["a", np.nan] * 48}, "48 of 96 labels are missing"),
+        (FRAME, {"clusters": pd.Series(EACH, index=EACH + 1)}, "index differs"),
         (CLOUDS, {"token_positions": EACH}, "and clusters"),
         (CLOUDS, {"clusters": EACH, "token_positions": EACH - 8}, "must be whole"),
         (CLOUDS, {"clusters": EACH, "token_positions": EACH / 2}, "must be whole"),
