@@ -136,17 +136,17 @@ def _measure_points(
     clouds: Clouds, index_P: Any, folds: int, parts: int | None
 ) -> dict[str, Values]:
     """Measure some of the points, as `resample` asks."""
-    return jax.device_get(compare_clouds(*(x[..., index_P, :] for x in clouds), folds, parts))
+    return jax.device_get(measure_clouds(*(x[..., index_P, :] for x in clouds), folds, parts))
 
 
 @functools.partial(jax.jit, static_argnames=("folds", "parts"))
 @jax.default_matmul_precision("highest")
-def compare_clouds(
+def measure_clouds(
     first_NPD: jax.Array,
     second_MPE: jax.Array,
     null_KNPD: jax.Array,
     folds: int,
-    parts: int | None,
+    parts: int | None = None,
 ) -> dict[str, Values]:
     """Return {cloud: {quantity: (layer, other layer, R)}}; one program for clouds of a shape."""
     return comparison_family.compare_models(
