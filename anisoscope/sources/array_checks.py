@@ -14,7 +14,6 @@ from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.convert import (
-    EXACT,
     ArrayLike,
     as_arrays,
     as_float32,
@@ -145,14 +144,13 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"clusters have shape {label_P.shape}; pass a label for each of {points} points"
         )
-    floats = label_P if label_P.dtype.kind == "f" else [x for x in label_P if isinstance(x, float)]
-    float_P = np.asarray(floats)
-    exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
-    if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
-        raise ValueError(
-            f"clusters are of type {float_P.dtype} and reach {largest:.0e}; "
-            "floats of that size merge neighboring integers; pass integers"
-        )
+    if label_P.dtype.kind == "f":
+        largest = np.nanmax(np.abs(label_P), initial=0)
+        if largest >= 2.0 ** (np.finfo(label_P.dtype).nmant + 1):
+            raise ValueError(
+                f"clusters are of type {label_P.dtype} and reach {largest:.0e}; "
+                "floats of that size merge neighboring integers; pass integers"
+            )
     number_P = pd.factorize(label_P, sort=True)[0]
     if missing := int((number_P < 0).sum()):
         raise ValueError(
