@@ -39,7 +39,7 @@ from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.array_chunks import resample
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
-from anisoscope.sources.folds import Folds, cut_chunks, cut_folds, describe
+from anisoscope.sources.folds import Folds, cut_chunks, describe
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
@@ -100,9 +100,10 @@ def open_pair(first: str, second: str) -> Pair:
 
 def measure_pair(pair: Pair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
-    label, count = " and ".join(pair.labels), pair.measure.batches
-    folds = cut_folds(pair.measure.points, None, pair.measure.folds, 0)
-    table = measure_batches(bar(pair.batches, label, "batch", total=count), folds, POSITION_SETS)
+    count, share = pair.measure.folds, pair.measure.points // pair.measure.folds
+    folds = Folds(np.arange(count * share).reshape(count, share), *np.ones((2, count), int))
+    label, total = " and ".join(pair.labels), pair.measure.batches
+    table = measure_batches(bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS)
     return table.assign_attrs(pair.about)
 
 
