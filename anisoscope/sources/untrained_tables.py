@@ -177,11 +177,11 @@ def _first_crossing(
 ) -> tuple[float, float]:
     """Return the norm and the bias where one curve crosses another; NaN where they do not."""
     excess = log_out - log_in
-    apart = np.flatnonzero(np.abs(excess) > 1e-5)  # values equal up to rounding do not cross
-    turns = np.flatnonzero(np.diff(np.sign(excess[apart])))
+    distinct = np.flatnonzero(np.abs(excess) > 1e-5)  # values equal up to rounding do not cross
+    turns = np.flatnonzero(np.diff(np.sign(excess[distinct])))
     if not turns.size:
         return np.nan, np.nan
-    left = apart[turns[0]]
+    left = distinct[turns[0]]
     share = excess[left] / (excess[left] - excess[left + 1])
     norm, bias = (x[left] + share * (x[left + 1] - x[left]) for x in (log_in, log_bias))
     return np.exp(norm), np.exp(bias)
