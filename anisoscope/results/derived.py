@@ -47,17 +47,13 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
         by_block = Average("mean over the heads of a block", dims[:1], lambda x: finite(x).mean(4))
         whole = Average("mean over blocks and heads", (), lambda x: finite(x).mean((3, 4)))
         return {over_heads(name): by_block, over_blocks(name): whole}
-    if dims[0] == "block":
-        average = Average("mean over blocks", dims[1:], lambda x: finite(x).mean(3))
-        return {over_blocks(name): average}
-    if dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK):
+    has_blocks = dims[0] == "block"
+    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK)):
         return {}
-    first = int(layer_0 == EMBEDDING)
-    return {
-        over_blocks(name): Average(
-            "mean over blocks 1 to N", dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3)
-        )
-    }
+    first = int(not has_blocks and layer_0 == EMBEDDING)
+    words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
+    average = Average(words, dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3))
+    return {over_blocks(name): average}
 
 
 def finite(values: np.ndarray) -> np.ndarray:

@@ -58,15 +58,9 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
     >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
     [[0, 0.2], [1, 0.2]]
     """
-    full, names = as_run_table(table)
-    lacking = [dim for dim in ALONE if dim not in table.dims]
-    frame = tidy(full, full.attrs.get("batches", 1)).drop(
-        columns=["run", "corpus", "batches", *lacking], errors="ignore"
-    )
-    for dim in ("layer", "block"):
-        if dim in names:
-            frame["layer"] = frame["layer"].map(dict(enumerate(names[dim])))
-    return frame.dropna(axis=1, how="all")
+    check_table(table)
+    frame = tidy(table.expand_dims("run"), table.attrs.get("batches", 1))
+    return frame.drop(columns=["run", "corpus", "batches"]).dropna(axis=1, how="all")
 
 
 def select_values(

@@ -3,12 +3,12 @@
 import json
 import math
 import pathlib
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from pandas.api.types import is_numeric_dtype
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.attention_family import VECTORS
@@ -19,6 +19,7 @@ from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import STATISTICS, summary
 from anisoscope.utils.errors import UserError
 
+PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
 ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
 NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
@@ -115,48 +116,42 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     (`twonn_over_blocks`) without a layer. `noise_floor`, for pretrained models, says how much a
     value of the metric varies with batch size and kernels.
     """
-    names, nulls = values_of(results), nulls_in(results)
-    if not any(
-        results[excess].notnull().any() for excess in map(excess_name, names) if excess in results
-    ):
-        nulls = []
-    parts = []
+    names, nulls, parts = values_of(results), nulls_in(results), []
+    excesses = [results[excess_name(name)] for name in names if excess_name(name) in results]
+    nulls = nulls if any(excess.notnull().any() for excess in excesses) else []
     for name in names:
         values = results[name]
-        dims = [dim for dim in values.dims if dim != "statistic"]
-        rows = pd.MultiIndex.from_product([values.get_index(dim) for dim in dims], names=dims)
-        columns = _columns(values, dims)
+        frame = _rows(values)
         for null in nulls:
-            excess = _columns(excess_of(results, name, null), dims)
-            columns |= {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
-        frame = pd.DataFrame(columns, rows).reset_index().rename(columns={"block": "layer"})
-        for further in set(dims) - {"step", "positions", "layer", "block", "head"}:
-            frame = frame.rename(columns={further: "at"}).assign(axis=further)
+            excess = _rows(excess_of(results, name, null).transpose(*values.dims))
+            ends = {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
+            frame = frame.assign(**ends)
+        further = [dim for dim in frame.index.names if dim not in PLACES]
+        frame = frame.reset_index().rename(
+            columns={"block": "layer"} | dict.fromkeys(further, "at")
+        )
+        frame = frame.assign(metric=name, units=values.attrs["units"])
         frame[NOISE] = values.attrs.get(NOISE, np.nan)
-        parts.append(frame.assign(metric=name, units=values.attrs["units"], batches=batches))
-    frame = pd.concat(parts, ignore_index=True)
-    for column in ("head", "axis", "at"):
-        frame[column] = frame.get(column, np.nan)
-    places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
-    noise = [NOISE] * bool(frame[NOISE].notna().any())
-    columns = [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
-    frame = frame[[*places, *columns, *noise, "batches", "units"]].astype(
-        {"layer": "Int64", "head": "Int64"}
-    )
-    frame.insert(0, "run", results.attrs["run"])
-    frame.insert(1, "corpus", results.attrs["corpus"])
+        parts.append(frame.assign(axis=further[0]) if further else frame)
+    about = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
+    frame = pd.concat(parts, ignore_index=True).assign(**about, batches=batches)
+    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
+    columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
+    columns += [NOISE] * bool(frame[NOISE].notna().any()) + ["batches", "units"]
     if "layer_name" in results.coords:  # names from the user
         words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
-        frame.insert(frame.columns.get_loc("layer") + 1, "layer_name", frame["layer"].map(words))
-    return frame
+        frame["layer_name"] = frame["layer"].map(words)
+        columns.insert(columns.index("head"), "layer_name")
+    frame = frame.reindex(columns=columns)
+    whole = [name for name in ("layer", "head") if is_numeric_dtype(frame[name])]
+    return frame.astype(dict.fromkeys(whole, "Int64"))
 
 
-def _columns(values: xr.DataArray, dims: list[Hashable]) -> dict[str, np.ndarray]:
-    """Flatten each statistic over the rows, which the product of `dims` makes up."""
-    rows = values.variable.transpose("statistic", *dims).values.reshape(
-        values.sizes["statistic"], -1
-    )
-    return dict(zip(values["statistic"].values.tolist(), rows, strict=True))
+def _rows(values: xr.DataArray) -> pd.DataFrame:
+    """Make a row for each place, and a column for each statistic."""
+    dims = [dim for dim in values.dims if dim != "statistic"]
+    dataset = values.reset_coords(drop=True).to_dataset("statistic")
+    return dataset.to_dataframe(dim_order=dims)
 
 
 LOGGED = {  # name in a line of train.jsonl: name in a table, in words

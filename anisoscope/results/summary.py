@@ -1,6 +1,8 @@
 """Reduce samples to means, intervals, averages and excesses over null models; seeds likewise."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,11 +16,12 @@ from anisoscope.results.derived import (
     EMBEDDING,
     NULL,
     NULL_WORDS,
+    Average,
     about_excess,
     averages,
     excess_name,
 )
-from anisoscope.results.replicates_table import UNTRAINED, about, clouds_of
+from anisoscope.results.replicates_table import UNTRAINED, about
 
 STATISTICS = ("mean", "std", "low", "high")
 ACROSS_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
@@ -29,7 +32,10 @@ WORDS = {
 
 
 def summarize(
-    schema: Mapping[str, Quantity], samples: xr.Dataset, null: xr.Dataset | None = None
+    schema: Mapping[str, Quantity],
+    samples: xr.Dataset,
+    nulls: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    averages: Callable[[str], dict[str, Average]] = lambda name: {},
 ) -> xr.Dataset:
     """Reduce batches and their resamples to a dimension `statistic`: mean, std, low, high.
 
@@ -38,31 +44,40 @@ def summarize(
         samples: Variables over `batch`, other dimensions, and the replicates of the quantity
             (dimension `jackknife` and so on): first the value on the whole batch, then a value
             for each resample. Without `batch` there is a single batch.
-        null: A null model's values in the same form; the summary is then of the excess over it.
+        nulls: By null model, values in the same form: a quantity that any of them has gets an
+            excess over each, NaN over the others.
+        averages: Averages of a quantity by name, to summarize beside it.
 
     Returns:
-        Variables (statistic, …) with the attributes of `samples`. Intervals of values are clipped
-        to the range of the quantity.
+        Variables (statistic, …) with the attributes of `samples`, and `<name>_excess` (null,
+        statistic, …). Intervals of values are clipped to the range of the quantity.
     """
-    variables = {}
-    for name in (name for name in schema if name in samples):
-        values, model = samples.variables[name], None if null is None else null.variables[name]
-        dims = [dim for dim in values.dims if dim not in ("batch", schema[name].resampling)]
-        moments = summarize_values(schema[name], values, model)
-        variables[name] = ("statistic", *dims), moments, values.attrs
-    whole = xr.Dataset(variables, {"statistic": list(STATISTICS)}, samples.attrs)
-    return whole.assign_coords(_coordinates(samples, whole))
-
-
-def summarize_with_null(
-    schema: Mapping[str, Quantity], samples: xr.Dataset, null: xr.Dataset, null_name: str
-) -> xr.Dataset:
-    """Summarize values as `summarize`, and the excess over one null model beside each."""
-    values, excess = summarize(schema, samples), summarize(schema, samples, null)
-    for name, value in excess.data_vars.items():
-        about = about_excess(name, values[name].attrs)
-        values[excess_name(name)] = value.expand_dims({NULL: [null_name]}).assign_attrs(about)
-    return values
+    variables, labels = {}, {"statistic": STATISTICS}
+    for name, quantity in ((name, schema[name]) for name in schema if name in samples):
+        own = samples.variables[name]
+        models = [null[name].variable if name in null else None for null in nulls.values()]
+        rest = tuple(dim for dim in own.dims if dim not in ("batch", quantity.resampling))
+        entries = {name: (rest, own.attrs, np.asarray)}
+        for variable, average in averages(name).items():
+            words = {key: f"{own.attrs[key]}, {average.words}" for key in ("long_name", "formula")}
+            entries[variable] = ("positions", *average.dims), own.attrs | words, average.take
+        for variable, (rest, attributes, take) in entries.items():
+            dims, value = ("statistic", *rest), summarize_values(quantity, own, None, take)
+            variables[variable] = dims, value, attributes
+            if any(model is not None for model in models):
+                excess = [
+                    np.full_like(value, np.nan)
+                    if model is None
+                    else summarize_values(quantity, own, model, take)
+                    for model in models
+                ]
+                attributes = about_excess(variable, attributes)
+                variables[excess_name(variable)] = (NULL, *dims), np.stack(excess), attributes
+                labels[NULL] = nulls
+    labels = {name: (name, list(x), {"long_name": WORDS[name]}) for name, x in labels.items()}
+    whole = xr.Dataset(variables, labels, samples.attrs)
+    coords = {name: x for name, x in samples.coords.items() if {*x.dims} <= {*whole.dims}}
+    return whole.assign_coords(coords)
 
 
 def summarize_values(
@@ -86,10 +101,6 @@ def _batches_first(quantity: Quantity, samples: xr.Variable) -> np.ndarray:
     return samples.set_dims([*missing, *samples.dims]).transpose(*first, ...).values
 
 
-def _coordinates(samples: xr.Dataset, whole: xr.Dataset) -> dict[str, xr.DataArray]:
-    return {name: x for name, x in samples.coords.items() if {*x.dims} <= {*whole.dims}}
-
-
 def summary(
     raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
@@ -105,55 +116,31 @@ def summary(
         positions, …), with averages over blocks and heads; NaN for null models that a quantity does
         not have. And a Dataset of the values by batch, (step, positions, batch, …).
     """
-    moments, batches, layer_0 = {}, {}, raw.attrs.get("layer_0", EMBEDDING)
-    for name in (name for name in quantities() if name in raw):
-        quantity, words = quantities()[name], about(name)
-        own = _cloud(raw, name, MEASURED)
-        models = [_null_model(raw, untrained, name, null) for null in nulls]
-        variables = {name: (quantity.dims, words, np.asarray)}
-        for variable, average in averages(name, layer_0).items():
-            averaged = {key: f"{words[key]}, {average.words}" for key in ("long_name", "formula")}
-            variables[variable] = average.dims, words | averaged, average.take
-        for variable, (dims, attributes, take) in variables.items():
-            dims = ("statistic", "positions", *dims)
-            value = summarize_values(quantity, own, None, take)
-            moments[variable] = dims, value, attributes
-            if {*nulls} & {*null_models_for(name)}:
-                excess = [
-                    np.full_like(value, np.nan)
-                    if model is None
-                    else summarize_values(quantity, own, model, take)
-                    for model in models
-                ]
-                attributes = about_excess(variable, attributes)
-                moments[excess_name(variable)] = (NULL, *dims), np.stack(excess), attributes
-        values = own.isel({quantity.resampling: 0}) if quantity.resampling else own
-        batches[name] = values.transpose("positions", "batch", ...)
-        batches[name].attrs = words
-    labels = {"statistic": STATISTICS}
-    labels |= {NULL: nulls} if any(NULL in dims for dims, *_ in moments.values()) else {}
-    labels = {name: (name, list(x), {"long_name": WORDS[name]}) for name, x in labels.items()}
-    return _with_coordinates(moments, raw, labels), _with_coordinates(batches, raw, {})
+    schema = {name: quantity for name, quantity in quantities().items() if name in raw}
+    own, models = _cloud(raw, MEASURED)[[*schema]], {}
+    for name in schema:
+        own[name].attrs = about(name)
+    for null in nulls:
+        known = own[[name for name in schema if null in null_models_for(name)]]
+        measured = xr.Dataset()
+        if null == UNTRAINED and untrained is not None:
+            measured = _cloud(untrained, MEASURED)
+        elif null in raw.indexes["cloud"]:
+            measured = _cloud(raw, null)
+        lacking = xr.full_like(known, np.nan, dtype=np.float32)
+        models[null] = lacking.assign({name: measured[name] for name in known if name in measured})
+    layer_0 = raw.attrs.get("layer_0", EMBEDDING)
+    results = summarize(schema, own, models, lambda name: averages(name, layer_0))
+    whole = {
+        name: x.isel({schema[name].resampling: 0}, missing_dims="ignore") for name, x in own.items()
+    }
+    batches = own.assign(whole).transpose("positions", "batch", ...)
+    return results.expand_dims("step"), batches.expand_dims("step")
 
 
-def _null_model(
-    raw: xr.Dataset, untrained: xr.Dataset | None, name: str, null: str
-) -> xr.Variable | None:
-    """Return the values of a null model; None if it lacks the quantity."""
-    if null == UNTRAINED:
-        known = untrained is not None and name in untrained and UNTRAINED in null_models_for(name)
-        return _cloud(untrained, name, MEASURED) if known else None
-    return _cloud(raw, name, null) if null in clouds_of(raw.variables[name]) else None
-
-
-def _cloud(raw: xr.Dataset, name: str, cloud: str) -> xr.Variable:
+def _cloud(raw: xr.Dataset, cloud: str) -> xr.Dataset:
     """Select a cloud by index, since selection by label is slow."""
-    return raw.variables[name].isel(cloud=raw.indexes["cloud"].get_loc(cloud))
-
-
-def _with_coordinates(variables: dict, raw: xr.Dataset, labels: dict) -> xr.Dataset:
-    dataset = xr.Dataset(variables, labels, raw.attrs)
-    return dataset.assign_coords(_coordinates(raw, dataset)).expand_dims("step")
+    return raw.isel(cloud=raw.indexes["cloud"].get_loc(cloud), drop=True)
 
 
 def seed_attributes(quantity: Quantity) -> dict[str, str]:
@@ -174,20 +161,17 @@ def summarize_seeds(
     Returns:
         Variables (statistic, …): mean over seeds, ends of Student's 95 % interval, closed form.
     """
-    words = f"Student's t interval of {LEVEL:.0%} over {seeds.sizes['seed']} seeds".replace(
-        "%", " %"
-    )
-    whole = summarize(quantities, seeds.rename(seed="batch")).drop_sel(statistic="std")
-    variables = {}
+    percent = f"{LEVEL:.0%}".replace("%", " %")
+    words = f"Student's t interval of {percent} over {seeds.sizes['seed']} seeds"
+    whole = summarize(quantities, seeds.rename(seed="batch"))
+    whole = whole.reindex(statistic=list(ACROSS_SEEDS))
+    whole["statistic"].attrs = {}
     for name, quantity in quantities.items():
-        values = whole[name]
-        example = values.isel(statistic=0, drop=True)
-        closed = predicted.get(name, xr.full_like(example, np.nan)).transpose(*example.dims)
-        about = seed_attributes(quantity) | {"interval": words} | closed.attrs
-        variables[name] = values.dims, np.stack([*values.values, closed.values]), about
-    coordinates = {name: value for name, value in seeds.coords.items() if name != "seed"}
-    whole = xr.Dataset(variables, coords=coordinates | {"statistic": list(ACROSS_SEEDS)})
-    return whole.assign_attrs(seeds.attrs, seeds=seeds.sizes["seed"])
+        whole[name].attrs = seed_attributes(quantity) | {"interval": words}
+        if name in predicted:
+            whole[name].loc[{"statistic": "predicted"}] = predicted[name]
+            whole[name].attrs |= predicted[name].attrs
+    return whole.assign_attrs(seeds=seeds.sizes["seed"])
 
 
 def tidy_seeds(
@@ -199,12 +183,7 @@ def tidy_seeds(
     """
     parts = []
     for name in quantities:
-        columns = {end: whole[name].sel(statistic=end, drop=True) for end in ACROSS_SEEDS}
-        shared = [other for other in order if other in whole.data_vars]
-        columns |= {
-            other: whole[other] for other in shared if {*whole[other].dims} <= {*whole[name].dims}
-        }
-        frame = xr.Dataset(columns).to_dataframe().reset_index()
+        frame = whole[name].to_dataset("statistic").to_dataframe().reset_index()
         units = whole[name].attrs["units"]
         parts.append(frame.assign(metric=name, seeds=whole.attrs["seeds"], units=units))
     columns = [*order, "metric", *ACROSS_SEEDS, "seeds", "units"]

@@ -14,7 +14,6 @@ from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.convert import (
-    EXACT,
     ArrayLike,
     as_arrays,
     as_float32,
@@ -46,9 +45,14 @@ class Vectors(NamedTuple):
 
 
 def make_settings(
-    families: tuple[str, ...], nulls: str | Sequence[str], folds: int, seed: int
+    families: str | Sequence[str],
+    kinds: tuple[str, ...],
+    nulls: str | Sequence[str],
+    folds: int,
+    seed: int,
 ) -> MeasureConfig:
-    """Check null models, folds and seed; `families` come from `choose_families`."""
+    """Check families, null models, folds and seed."""
+    families = choose_families(families, kinds)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
@@ -125,16 +129,11 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     if labels is None:
         return None
     labels = order_rows(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
-    if masked := np.ma.count_masked(labels) if isinstance(labels, np.ma.MaskedArray) else 0:
-        raise ValueError(f"{name}: {masked} of {labels.size} are masked; leave their points out")
-    array = np.asarray(labels)
-    if name == "clusters" and isinstance(labels, list | tuple) and array.dtype.kind in "fUS":
-        kinds = {type(label) for label in labels}
-        # NumPy would convert them to strings, or round large integers to equal floats
-        if len(kinds) > 1 or kinds == {int}:
-            array = np.empty(len(labels), object)
-            array[:] = labels
-    return array
+    if np.ma.is_masked(labels):
+        raise ValueError(f"{name}: labels are masked; leave their points out")
+    # NumPy would convert a list to strings, or round large integers to equal floats
+    unconverted = name == "clusters" and isinstance(labels, list | tuple)
+    return np.asarray(labels, object if unconverted else None)
 
 
 def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
@@ -145,14 +144,13 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"clusters have shape {label_P.shape}; pass a label for each of {points} points"
         )
-    floats = label_P if label_P.dtype.kind == "f" else [x for x in label_P if isinstance(x, float)]
-    float_P = np.asarray(floats)
-    exact = min(EXACT, 2.0 ** (np.finfo(float_P.dtype).nmant + 1)) if float_P.size else np.inf
-    if (largest := float(np.abs(float_P).max(initial=0))) >= exact:
-        raise ValueError(
-            f"clusters are of type {float_P.dtype} and reach {largest:.0e}; "
-            "floats of that size merge neighboring integers; pass integers"
-        )
+    if label_P.dtype.kind == "f":
+        largest = np.nanmax(np.abs(label_P), initial=0)
+        if largest >= 2.0 ** (np.finfo(label_P.dtype).nmant + 1):
+            raise ValueError(
+                f"clusters are of type {label_P.dtype} and reach {largest:.0e}; "
+                "floats of that size merge neighboring integers; pass integers"
+            )
     number_P = pd.factorize(label_P, sort=True)[0]
     if missing := int((number_P < 0).sum()):
         raise ValueError(

@@ -8,11 +8,10 @@ import dataclasses
 import functools
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
@@ -28,7 +27,7 @@ from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, Folds, describe
 from anisoscope.utils import memory
-from anisoscope.utils.progress import LOGGER
+from anisoscope.utils.progress import LOGGER, bar
 
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 COPIES, CONSTANT = "duplicates", "constant columns"
@@ -41,23 +40,24 @@ def measure_chunks(
     vectors: Vectors,
     chunks: list[Chunk],
     settings: MeasureConfig,
-    progress: Callable[[list], Iterable] = iter,
+    label: str = "",
     lens: tuple[Any, np.ndarray] | None = None,
     key: Array | None = None,
 ) -> tuple[dict[str, Values], dict[str, Any]]:
     """Run the panel on each layer, or on all layers at once for families that compare layers.
 
-    `lens` is the unembedding, and the token that each point is to predict. The key of the Gaussian
-    null models is made from the vectors, unless given. Return {cloud: {quantity: (chunk, layer, …,
-    R)}}, and attributes for tables.
+    `label` is that of the progress bar. `lens` is the unembedding, and the token that each point is
+    to predict. The key of the Gaussian null models is made from the vectors, unless given. Return
+    {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
     layers, width = vectors.layers, vectors.shape[1]
     kinds = {FAMILIES[name].input_kind for name in settings.families}
     numbers = range(len(layers))
     together = not kinds.isdisjoint(("layers", "logit_lens"))
     unequal = any(chunk.folds.unequal for chunk in chunks)
+    groups = [numbers] if together else [[number] for number in numbers]
     parts, counts = [], [[] for _ in layers]
-    for group in progress([numbers] if together else [[number] for number in numbers]):
+    for group in bar(groups, label, "layer"):
         panels = []
         for chunk in chunks:
             description = f"{chunk.size:,} points of width {width}"
@@ -75,10 +75,10 @@ def measure_chunks(
                 sample = sample._replace(unembedding=lens[0], target_P=lens[1][chunk.rows_P])
             key_N = cloud_keys(clouds_NPD, settings.seed)
             key_N = key_N if key is None else layer_keys(key, np.array(group))
-            values = run_panel(
-                sample, chunk.folds, settings, key_N, description, len(chunks), unequal
+            measure = functools.partial(
+                run_panel, sample, settings, key_N, description, len(chunks)
             )
-            panels.append(weight_folds(values, chunk.folds, quantities()) if unequal else values)
+            panels.append(resample(measure, chunk.size, chunk.folds, quantities(), unequal))
         parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
     values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
     least, points = min(sum(x[COPIES] for x in chunk) for chunk in counts), vectors.shape[0]
@@ -108,9 +108,9 @@ def measure_head_chunks(
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
         unused = jax.random.key(0)  # heads have no Gaussian null model
-        panels.append(
-            run_panel(Sample(cloud_NPD, part), folds, settings, unused, description, count)
-        )
+        sample = Sample(cloud_NPD, part)
+        measure = functools.partial(run_panel, sample, settings, unused, description, count)
+        panels.append(resample(measure, size * context, folds, quantities()))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
 
 
@@ -123,19 +123,47 @@ def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
     return layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
 
 
+def resample(
+    measure: Callable[[Any, int, int | None], dict[str, Values]],
+    points: int,
+    folds: Folds,
+    schema: Mapping[str, Quantity],
+    unequal: bool | None = None,
+) -> dict[str, Values]:
+    """Compute values from all points, and replicates from the folds, which may leave out points.
+
+    `measure` is (index of points, folds, sections) -> {cloud: {quantity: (…, R)}}; None sections
+    are as many as the folds allow. Each of unequal folds is a section, and its replicates are
+    weighted by its share of the points. `unequal` is that of all chunks.
+    """
+    unequal, index_P, count = unequal or folds.unequal, folds.index_JM.ravel(), len(folds.index_JM)
+    replicates = measure(index_P, count, count if unequal else None)
+    if not unequal and index_P.size == points:
+        return replicates
+    values = measure(slice(None), 1, None)
+    for cloud, by_name in values.items():
+        for name in by_name:
+            if kind := schema[name].resampling:
+                value = np.concatenate([by_name[name], replicates[cloud][name][..., 1:]], -1)
+                by_name[name] = weight_replicates(value, kind, *folds[1:]) if unequal else value
+    return values
+
+
 def run_panel(
     sample: Sample,
-    folds: Folds,
     settings: MeasureConfig,
     key: Array,
     description: str,
     chunks: int,
-    unequal: bool = False,
+    index_P: Any,
+    folds: int,
+    parts: int | None,
 ) -> dict[str, Values]:
-    """Run the compiled panel on one chunk, after checking that its memory is available."""
-    arguments = sample, folds.index_JM, key
+    """Run the compiled panel on points of one chunk, after checking that its memory is available."""
+    arguments = _take_points(sample, index_P), key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
-    program = _compile(dataclasses.replace(settings, seed=0), structure, tuple(leaves), unequal)
+    settings = dataclasses.replace(settings, seed=0, folds=folds)
+    program = _compile(settings, structure, tuple(leaves), parts)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
         check_memory(takes, description, chunks)
@@ -145,63 +173,32 @@ def run_panel(
 
 @functools.cache
 def _compile(
-    settings: MeasureConfig, structure: Any, leaves: tuple[jax.ShapeDtypeStruct, ...], unequal: bool
+    settings: MeasureConfig,
+    structure: Any,
+    leaves: tuple[jax.ShapeDtypeStruct, ...],
+    parts: int | None,
 ) -> jax.stages.Compiled:
     """Compile one program for all arrays of one shape and any seed: keys are arguments."""
-    program = functools.partial(run_panel_with_folds, settings=settings, unequal=unequal)
+
+    def program(sample: Sample, key: Array) -> dict[str, Values]:
+        return panel({MEASURED: sample}, {}, settings, key, parts=parts)
+
     return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
 
-def run_panel_with_folds(
-    sample: Sample, index_JM: Array, key: Array, settings: MeasureConfig, unequal: bool
-) -> dict[str, Values]:
-    """Compute values from all points, and replicates from the folds.
-
-    Folds may leave out some points. Each of unequal folds is a separate section, which
-    `weight_replicates` can weight.
-    """
-    folds, points = len(index_JM), sample.clouds_NPD.shape[1]
-    fold_settings = dataclasses.replace(settings, folds=folds)
-    resampled = {MEASURED: _take_points(sample, index_JM.ravel())}
-    replicates = panel(resampled, {}, fold_settings, key, parts=folds if unequal else None)
-    if not unequal and index_JM.size == points:
-        return replicates
-    values_all = panel({MEASURED: sample}, {}, dataclasses.replace(settings, folds=1), key)
-    for cloud, values in values_all.items():
-        for name, value in values.items():
-            if quantities()[name].resampling:
-                values[name] = jnp.concatenate([value, replicates[cloud][name][..., 1:]], -1)
-    return values_all
-
-
-def _take_points(sample: Sample, index_P: Array) -> Sample:
+def _take_points(sample: Sample, index_P: Any) -> Sample:
     """Take these points, and the whole windows of heads that they form."""
-    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
     clouds_NPD, heads = sample.clouds_NPD[:, index_P], sample.heads
-    if heads is not None:
+    if heads is not None and not isinstance(index_P, slice):
         context = heads.q_NBTHK.shape[2]
         window_B = index_P[::context] // context
         heads = heads._replace(
             q_NBTHK=heads.q_NBTHK[:, window_B],
             k_NBTHK=heads.k_NBTHK[:, window_B],
-            picks_P=jnp.arange(index_P.size),
+            picks_P=np.arange(index_P.size),
         )
+    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
     return Sample(clouds_NPD, heads, places, None, sample.unembedding, target_P)
-
-
-def weight_folds(
-    values: dict[str, Values], folds: Folds, schema: Mapping[str, Quantity]
-) -> dict[str, Values]:
-    """Weight the replicates of unequal folds by their shares of the points."""
-
-    def weight(name: str, value: np.ndarray) -> np.ndarray:
-        kind = schema[name].resampling
-        return weight_replicates(value, kind, folds.size_J, folds.square_J) if kind else value
-
-    return {
-        cloud: {name: weight(name, value) for name, value in by_name.items()}
-        for cloud, by_name in values.items()
-    }
 
 
 def check_memory(takes: int, description: str, chunks: int | None) -> None:
@@ -221,33 +218,28 @@ def check_memory(takes: int, description: str, chunks: int | None) -> None:
 _find_copies = jax.jit(copies.copies)
 
 
-def count_degenerate(cloud_PD: np.ndarray) -> dict[str, Any]:
-    """Count what distorts metrics: zeros, copies, and points of few integers.
-
-    Of constant columns the values are returned, NaN for others: chunks may differ in them.
-    """
-    constant_D = (cloud_PD == cloud_PD[0]).all(axis=0)
+def count_degenerate(cloud_PD: np.ndarray) -> dict[str, int]:
+    """Count what distorts metrics: zeros, constant columns, copies, and points of few integers."""
     few = 0 < np.ptp(cloud_PD) < MANY_VALUES and (np.rint(cloud_PD) == cloud_PD).all()
     return {
         "zero rows": int((~cloud_PD.any(axis=1)).sum()),
-        CONSTANT: np.where(constant_D, cloud_PD[0], np.nan),
+        CONSTANT: int((cloud_PD == cloud_PD[0]).all(axis=0).sum()),
         COPIES: len(cloud_PD) - len(np.unique(_find_copies(cloud_PD).original_P)),
         "points of few whole numbers (many distances tie)": len(cloud_PD) * int(few),
     }
 
 
-def describe_degenerate(counts: list[list[dict[str, Any]]]) -> dict[str, str]:
+def describe_degenerate(counts: list[list[dict[str, int]]]) -> dict[str, str]:
     """Return an attribute that lists layers with equal counts over their chunks; {} without any."""
     layers: dict[str, list[str]] = {}
     for number, chunks in enumerate(counts):
-        found = {name: np.array([count[name] for count in chunks]) for name in chunks[0]}
-        found[CONSTANT] = (found[CONSTANT] == found[CONSTANT][0]).all(axis=0)
-        sums = {name: times.sum() for name, times in found.items()}
+        sums = {name: sum(count[name] for count in chunks) for name in chunks[0]}
+        sums[CONSTANT] = min(count[CONSTANT] for count in chunks)
         words = ", ".join(f"{times:,} {name}" for name, times in sums.items() if times)
         layers.setdefault(words, []).append(str(number))
+    layers.pop("", None)
     parts = [
         f"{words} in layer{'s' * (len(found) > 1)} {', '.join(found)}"
         for words, found in layers.items()
-        if words
     ]
     return {"degenerate": "; ".join(parts)} if parts else {}

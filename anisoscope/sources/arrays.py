@@ -26,7 +26,7 @@ from anisoscope.results.summary import summary
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
-from anisoscope.utils.progress import LOGGER, bar, compile_notice, library_call
+from anisoscope.utils.progress import LOGGER, compile_notice, library_call
 
 Params = TypeVar("Params")
 
@@ -107,13 +107,10 @@ def measure(
             families = (families,) if isinstance(families, str) else families
             families = families if "all" in families else {**dict.fromkeys(families), LENS: None}
             kinds = (*kinds, LENS)
-        chosen = array_checks.choose_families(families, kinds)
-        settings = array_checks.make_settings(chosen, nulls, folds, seed)
+        settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
         user_metrics.check_metrics(metrics or {})
         chunks = cut_chunks(vectors, num_chunks, folds, seed)
-        values, attributes = array_chunks.measure_chunks(
-            vectors, chunks, settings, lambda groups: bar(groups, "measure", "layer"), lens
-        )
+        values, attributes = array_chunks.measure_chunks(vectors, chunks, settings, "measure", lens)
         table = make_table(values, settings, attributes, layer_names)
         if metrics:
             table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
@@ -159,8 +156,7 @@ def measure_attention(
     >>> print(f"{float(table.attention_entropy.sel(statistic='mean').mean()):.3f}")  # ln 16
     2.773
     """
-    chosen = array_checks.choose_families("attention", array_checks.HEAD_INPUTS)
-    settings = array_checks.make_settings(chosen, (), folds, seed)
+    settings = array_checks.make_settings("attention", array_checks.HEAD_INPUTS, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
     array_checks.check_names(layer_names, len(heads.q_NBTHK))
     windows, context = heads.q_NBTHK.shape[1:3]
@@ -216,8 +212,8 @@ def make_measure(
     >>> print(f"{float(mean.squeeze()):.3f}")
     1.000
     """
-    chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
-    settings = array_checks.make_settings(chosen, nulls, folds, seed)
+    kinds = array_checks.VECTOR_INPUTS
+    settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
     compute, windows = jax.jit(function), len(tokens)
 
     def measure_params(params: Params) -> xr.Dataset:

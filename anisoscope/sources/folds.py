@@ -168,9 +168,7 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
     }
     unequal = any(chunk.folds.unequal for chunk in chunks)
     for kind, equal in (("jackknife", folds), ("sections", section_count(folds))):
-        freedom = count * (equal - 1)
-        if unequal:
-            freedom = sum(degrees_of_freedom(*chunk.folds[1:], kind) for chunk in chunks)
+        each = [degrees_of_freedom(*x.folds[1:], kind) if unequal else equal - 1 for x in chunks]
         if folds > 1:
-            attributes[f"degrees_of_freedom_{kind}"] = round(freedom, 1)
+            attributes[f"degrees_of_freedom_{kind}"] = round(sum(each), 1)
     return attributes

@@ -21,18 +21,16 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.panel import estimate_cloud_bytes
+from anisoscope.measurement.panel import Over, estimate_cloud_bytes
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources.activations import (
-    Batches,
     Measured,
     Read,
-    Spec,
     batch_keys,
     input_names,
-    measure_batches,
+    measure_positions,
 )
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES, make_batch
@@ -160,51 +158,73 @@ def share_program(model: ModelConfig) -> ModelConfig:
     return dataclasses.replace(model, **unused)
 
 
-def make_activate(
+def measure_probe(
     apply: Callable[[Any, Array], tuple[Array, Any]],
+    params: Any,
+    references: dict[str, Any],
+    probe: Probe,
+    seed: int | Array,
+    visible_TT: Array,
     settings: MeasureConfig,
     unembedding: Callable[[Any], Unembedding] | None = None,
-) -> Callable[[Any, dict[str, Any], tuple[Array, ...]], tuple[Read, dict[str, Array]]]:
-    """Make `Spec.activate` of a network, apply(params, tokens_BT) -> (logits, Activations).
+    over_units: Callable[[Callable], Callable] = lambda work: work,
+    over_clouds: Over = jax.lax.map,
+) -> Measured:
+    """Measure a network on every batch of windows, one after another; pure and un-jitted.
 
-    For the logit lens, `unembedding(params)` is the map from a vector to logits. The target is the
-    next token, unless the windows carry targets.
+    There are two sets of positions: all positions, and all but the first token. The second drops
+    the first vector of each window from the clouds, and the first token from attention as query and
+    as key: how sharp is attention without a sink on it?
+
+    `apply` is (params, tokens_BT) -> (logits, Activations), `references` are parameters to compare
+    with, and `unembedding` is params -> the map from a vector to logits. The logit lens predicts the
+    next token, unless the probe has targets. `over_units` distributes batches and sets of positions
+    over devices, `over_clouds` clouds and heads.
     """
+    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
     inputs = len(input_names(settings))
 
-    def activate(
-        params: Any, references: dict[str, Any], windows: tuple[Array, ...]
-    ) -> tuple[Read, dict[str, Array]]:
-        tokens_ZWT = jnp.stack(windows[:inputs])
+    def read(params: Any, probe_G: Probe) -> Read:
+        tokens_ZWT = jnp.stack([probe_G.tokens_GWT, probe_G.shuffled_GWT][:inputs])
         activations_Z = jax.lax.map(lambda tokens_WT: apply(params, tokens_WT)[1], tokens_ZWT)
-        read_Z = Read(*activations_Z[:3])
-        if "logit_lens" in settings.families:
-            target_ZWT = windows[2][:inputs] if len(windows) > 2 else next_tokens(tokens_ZWT)
-            read_Z = read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
-        return read_Z, {
-            name: apply(other, windows[0])[1].resid_LBTD for name, other in references.items()
-        }
+        read_Z = Read(*activations_Z[:3], types_Z=probe_G.types)
+        if "logit_lens" not in settings.families:
+            return read_Z
+        target_ZWT = probe_G.target_GZWT
+        target_ZWT = next_tokens(tokens_ZWT) if target_ZWT is None else target_ZWT[:inputs]
+        return read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
 
-    return activate
+    # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
+    @jax.default_matmul_precision("highest")
+    def over_batches(
+        params: Any, references: Any, each_G: tuple, picks_GSP: Array, visible_STT: Array
+    ) -> Measured:
+        def measure_batch(batch: tuple) -> Measured:
+            (probe_G, key), picks_SP = batch
+            read_Z = read(params, probe_G)
+            others = {
+                name: apply(other, probe_G.tokens_GWT)[1].resid_LBTD
+                for name, other in references.items()
+            }
+
+            def measure_set(positions: tuple[Array, Array]) -> Measured:
+                return measure_positions(read_Z, others, *positions, key, settings, over_clouds)
+
+            return jax.lax.map(measure_set, (picks_SP, visible_STT))
+
+        return jax.lax.map(measure_batch, (each_G, picks_GSP))
+
+    key_G, picks_GSP = batch_keys(seed, len(probe.tokens_GWT)), jnp.swapaxes(probe.picks_SGP, 0, 1)
+    each_G = probe._replace(picks_SGP=None), key_G
+    run = over_units(over_batches)
+    measured = run(params, references, each_G, picks_GSP, visible_STT)
+    return measured._replace(vectors=jax.tree.map(lambda x: x[0, 0], measured.vectors))
 
 
 def next_tokens(tokens_ZBT: Array) -> Array:
     """Shift to the next token of the same window; -1 at its end."""
     missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]
-
-
-def probe_batches(probe: Probe, seed: int | Array, visible_TT: Array) -> Batches:
-    """Make batches with two position sets: all positions, and all but the first token.
-
-    The second set drops the first vector of each window from the clouds, and the first token from
-    attention as query and as key: how sharp is attention without a sink on it?
-    """
-    visible_STT = jnp.stack([visible_TT, visible_TT.at[0].set(False).at[:, 0].set(False)])
-    targets = () if probe.target_GZWT is None else (probe.target_GZWT,)
-    windows_G = probe.tokens_GWT, probe.shuffled_GWT, *targets
-    keys_G = batch_keys(seed, len(probe.tokens_GWT))
-    return Batches(windows_G, keys_G, probe.picks_SGP, visible_STT, probe.types)
 
 
 @functools.cache
@@ -238,12 +258,12 @@ def _jit_program(
     def unembedding(arguments: tuple) -> Unembedding:
         return transformer.unembedding(model, arguments[0])
 
-    spec = Spec(make_activate(apply_shared, settings, unembedding), settings, **over)
-
     def measure(params: dict, references: dict[str, dict], fixed: Fixed) -> Measured:
         others = {name: (other, fixed) for name, other in references.items()}
-        batches = probe_batches(fixed.probe, fixed.seed, fixed.visible_TT)
-        return measure_batches(spec, (params, fixed), others, batches)
+        windows = fixed.probe, fixed.seed, fixed.visible_TT
+        return measure_probe(
+            apply_shared, (params, fixed), others, *windows, settings, unembedding, **over
+        )
 
     # On a GPU XLA would try dozens of Triton's kernels for every product of float32.
     gpu = jax.default_backend() == "gpu"

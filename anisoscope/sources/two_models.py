@@ -13,7 +13,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,10 +32,11 @@ from anisoscope.metrics.convert import ArrayLike, as_vectors
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
-from anisoscope.results.summary import summarize_with_null
+from anisoscope.results.summary import summarize
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.array_checks import VectorsLike
+from anisoscope.sources.array_chunks import resample
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
 from anisoscope.sources.finished_run import OpenRun, open_run
 from anisoscope.sources.folds import Folds, cut_chunks, describe
@@ -99,11 +100,44 @@ def open_pair(first: str, second: str) -> Pair:
 
 def measure_pair(pair: Pair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
-    batches, measure = [], pair.measure
-    for sets in bar(pair.batches, " and ".join(pair.labels), "batch", total=measure.batches):
-        values = [jax.device_get(measure_clouds(*clouds, folds=measure.folds)) for clouds in sets]
-        batches.append(jax.tree.map(lambda *values: np.stack(values), *values))
-    return summarize_pairs(batches, POSITION_SETS).assign_attrs(pair.about)
+    count, share = pair.measure.folds, pair.measure.points // pair.measure.folds
+    folds = Folds(np.arange(count * share).reshape(count, share), *np.ones((2, count), int))
+    label, total = " and ".join(pair.labels), pair.measure.batches
+    table = measure_batches(bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS)
+    return table.assign_attrs(pair.about)
+
+
+def measure_batches(
+    batches: Iterable[list[Clouds]], folds: Folds, positions: tuple[str, ...]
+) -> xr.Dataset:
+    """Make the table of the clouds of each batch, one for each set of positions."""
+    schema, found = comparison_family.ACROSS, []
+    for sets in batches:
+        values = [
+            resample(functools.partial(_measure_points, x), x.first_NPD.shape[1], folds, schema)
+            for x in sets
+        ]
+        found.append(jax.tree.map(lambda *values: np.stack(values), *values))
+    values_G = jax.tree.map(lambda *values: np.stack(values), *found)
+
+    def label(cloud: str) -> xr.Dataset:
+        named = {
+            name: (x.raw_dims, values_G[cloud][name], x.attributes) for name, x in schema.items()
+        }
+        samples = xr.Dataset(named)
+        layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
+        return samples.assign_coords({"positions": list(positions)} | layers)
+
+    table = summarize(schema, label(MEASURED), {PERMUTED: label(PERMUTED)})
+    return table.assign_attrs(permutations=PERMUTATIONS)
+
+
+@jax.enable_x64(False)
+def _measure_points(
+    clouds: Clouds, index_P: Any, folds: int, parts: int | None
+) -> dict[str, Values]:
+    """Measure some of the points, as `resample` asks."""
+    return jax.device_get(measure_clouds(*(x[..., index_P, :] for x in clouds), folds, parts))
 
 
 @functools.partial(jax.jit, static_argnames=("folds", "parts"))
@@ -119,23 +153,6 @@ def measure_clouds(
     return comparison_family.compare_models(
         first_NPD, second_MPE, folds, lambda number: null_KNPD[number], parts
     )
-
-
-def summarize_pairs(batches: list[dict[str, Values]], positions: tuple[str, ...]) -> xr.Dataset:
-    """Make the table of {cloud: {quantity: (positions, layer, other layer, R)}} of each batch."""
-    schema = comparison_family.ACROSS
-
-    def collect(cloud: str) -> xr.Dataset:
-        variables = {}
-        for name, quantity in schema.items():
-            values = np.stack([values[cloud][name] for values in batches])
-            variables[name] = quantity.raw_dims, values, quantity.attributes
-        samples = xr.Dataset(variables)
-        layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
-        return samples.assign_coords({"positions": list(positions)} | layers)
-
-    table = summarize_with_null(schema, collect(MEASURED), collect(PERMUTED), PERMUTED)
-    return table.assign_attrs(permutations=PERMUTATIONS)
 
 
 def compare(
@@ -195,10 +212,10 @@ def compare(
     chunks = cut_chunks(vectors_a, 1, folds, seed)
     null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
     with library_call(quiet):
-        values = _measure_folds(Clouds(a_NPD, b_MPE, null_KNPD), chunks[0].folds)
+        clouds = Clouds(a_NPD, b_MPE, null_KNPD)
+        table = measure_batches([[clouds]], chunks[0].folds, ("all",))
     attributes = describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
-    table = summarize_pairs([jax.tree.map(lambda x: x[None], values)], ("all",))
     return table.isel(positions=0, drop=True).assign_attrs(attributes)
 
 
@@ -209,21 +226,6 @@ def _orders(vectors: array_checks.Vectors, seed: int) -> list[np.ndarray]:
         return [np.roll(np.arange(points), rng.integers(1, points)) for _ in range(PERMUTATIONS)]
     ranks = [rng.permutation(cluster_P.max() + 1) for _ in range(PERMUTATIONS)]
     return [np.argsort(rank[cluster_P], kind="stable") for rank in ranks]
-
-
-@jax.enable_x64(False)
-def _measure_folds(clouds: Clouds, folds: Folds) -> dict[str, Values]:
-    """Return values of all points, and replicates of the points in folds."""
-    index_P, count = folds.index_JM.ravel(), len(folds.index_JM)
-    resampled = [x[..., index_P, :] for x in clouds]
-    parts = count if folds.unequal else None
-    values = jax.device_get(measure_clouds(*resampled, folds=count, parts=parts))
-    if folds.unequal or index_P.size < clouds.first_NPD.shape[1]:
-        values_all = jax.device_get(measure_clouds(*clouds, folds=1))
-        values = jax.tree.map(lambda x, y: np.concatenate([x, y[..., 1:]], -1), values_all, values)
-    if folds.unequal:
-        values = array_chunks.weight_folds(values, folds, comparison_family.ACROSS)
-    return values
 
 
 def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:

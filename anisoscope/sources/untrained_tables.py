@@ -23,13 +23,13 @@ import xarray as xr
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.untrained_config import UntrainedConfig
+from anisoscope.measurement.families.attention_family import ATTENTION
 from anisoscope.measurement.quantity import (
     INHERENT,
     RECONSTRUCTED,
     correlation,
     magnitude,
     norm,
-    share,
 )
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
@@ -60,24 +60,20 @@ MEASURED = {
     "norm_out": norm(
         "mean norm out", "E |T(x + b)|, T all blocks so far", INHERENT, symbol="E |T(x + b)|"
     ),
-    "score_std": magnitude(
-        "deviation of all scores",
-        "standard deviation of <q_i, k_j>/sqrt(K), all heads together",
-        INHERENT,
-    ),
     "score_std_head": magnitude(
         "deviation of scores within heads", "sqrt(mean over heads of var s_ij)"
     ),
-    "score_std_within": magnitude(
-        "deviation of scores within rows", "sqrt(mean over heads and rows of var_j s_ij)"
-    ),
-    "attention_entropy": magnitude(
-        "attention entropy", "mean of -sum_j p_ij ln p_ij, p = softmax_j s", INHERENT, units="nat"
-    ),
-    "attention_max": share("largest attention", "mean over heads and rows of max_j p_ij", INHERENT),
-    "attention_min": share(
-        "smallest attention", "mean over heads and rows of min_j p_ij", INHERENT
-    ),
+}
+HEAD_QUANTITIES = (
+    "score_std",
+    "score_std_within",
+    "attention_entropy",
+    "attention_max",
+    "attention_min",
+)
+MEASURED |= {
+    name: dataclasses.replace(ATTENTION[name], formula=f"{ATTENTION[name].formula}; all heads")
+    for name in HEAD_QUANTITIES
 }
 # of the curve over the norms N of the bias
 FIXED_POINTS = {
@@ -89,6 +85,13 @@ FIXED_POINTS = {
     ),
     "fixed_point_bias": norm(
         "norm of the bias at the fixed point", "N at fixed_point", RECONSTRUCTED
+    ),
+}
+BIAS = {
+    "bias_norm": norm("norm of the bias", "N = |b|", INHERENT),
+    NORM: magnitude(
+        "norm of the bias, relative",
+        "N over the root mean square norm, expected at initialization, of what the bias is added to",
     ),
 }
 INPUT = ("cosine_in", "norm_in")  # of no block
@@ -140,20 +143,9 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     seeds = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
     seeds = seeds.drop_encoding()  # the lengths of labels differ between tables
     seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
-    seeds = seeds.merge(fixed_points(seeds))
-    for name, quantity in QUANTITIES.items():
+    seeds = seeds.merge(fixed_points(seeds)).set_coords("bias_norm")
+    for name, quantity in (QUANTITIES | BIAS).items():
         seeds[name].attrs = seed_attributes(quantity)
-    seeds["bias_norm"].attrs = {
-        "long_name": "norm of the bias",
-        "units": "activation",
-        "formula": "N = |b|",
-        "source": INHERENT,
-    }
-    seeds["relative_norm"].attrs = {
-        "long_name": "norm of the bias, relative",
-        "units": "1",
-        "formula": "N over the root mean square norm, expected at initialization, of what the bias is added to",
-    }
     cut = ", truncated at 2 sigma" * config.truncated
     description = (
         f"untrained blocks, BERT's initial values (sigma {config.sigma:g}{cut}); D={config.width}; H={config.heads}; "
@@ -169,65 +161,53 @@ def fixed_points(seeds: xr.Dataset) -> xr.Dataset:
     Both norms are compared as logarithms, which are straight lines in log N for a large bias.
     """
     biased = seeds.isel(relative_norm=seeds.relative_norm.values > 0)
-    order = (NORM, *(dim for dim in biased.norm_out.dims if dim != NORM))
-    log_in, log_out, log_bias = (
-        np.log(value.broadcast_like(biased.norm_out).transpose(*order).values.astype(np.float64))
-        for value in (biased.norm_in, biased.norm_out, biased.bias_norm)
+    curves = [np.log(biased[x].astype(np.float64)) for x in ("norm_in", "norm_out", "bias_norm")]
+    points = xr.apply_ufunc(
+        _first_crossing,
+        *curves,
+        input_core_dims=[[NORM]] * 3,
+        output_core_dims=[[], []],
+        vectorize=True,
     )
+    return xr.Dataset(dict(zip(FIXED_POINTS, points, strict=True)))
+
+
+def _first_crossing(
+    log_in: np.ndarray, log_out: np.ndarray, log_bias: np.ndarray
+) -> tuple[float, float]:
+    """Return the norm and the bias where one curve crosses another; NaN where they do not."""
     excess = log_out - log_in
-    # values equal up to rounding do not cross
-    sign = np.where(np.abs(excess) > 1e-5, np.sign(excess), 0)
-    later = sign.copy()  # where they are equal, the sign of their next difference
-    for place in range(len(sign) - 2, -1, -1):
-        later[place] = np.where(sign[place] == 0, later[place + 1], sign[place])
-    crosses = sign[:-1] * later[1:] < 0
-    if len(crosses):
-        first, met = crosses.argmax(0)[None], crosses.any(0)
-        (left,), (right,) = (np.take_along_axis(excess, first + step, 0) for step in (0, 1))
-        share = np.where(met, left, 0) / np.where(met, left - right, 1)
-
-    def at_crossing(value: np.ndarray) -> np.ndarray:
-        if not len(crosses):
-            return np.full(excess.shape[1:], np.nan)
-        (before,), (after,) = (np.take_along_axis(value, first + step, 0) for step in (0, 1))
-        return np.where(met, np.exp(before + (after - before) * share), np.nan)
-
-    points = {"fixed_point": at_crossing(log_in), "fixed_point_bias": at_crossing(log_bias)}
-    return xr.Dataset({name: (order[1:], values) for name, values in points.items()})
+    distinct = np.flatnonzero(np.abs(excess) > 1e-5)  # values equal up to rounding do not cross
+    turns = np.flatnonzero(np.diff(np.sign(excess[distinct])))
+    if not turns.size:
+        return np.nan, np.nan
+    left = distinct[turns[0]]
+    share = excess[left] / (excess[left] - excess[left + 1])
+    norm, bias = (x[left] + share * (x[left + 1] - x[left]) for x in (log_in, log_bias))
+    return np.exp(norm), np.exp(bias)
 
 
 def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form where it has one."""
-    results = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
-    return results.assign(bias_norm=seeds.bias_norm)
+    return summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
     """Evaluate closed forms of the input and of the first block; NaN for the other blocks."""
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
-    bias = seeds.bias_norm.transpose(*KIND, NORM)
+    bias = seeds.bias_norm.transpose(*KIND, NORM).drop_attrs()
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}
     for kind in kinds(config):
         norms = bias.sel(kind._asdict()).values
         in_input = norms if kind.target == "input" else np.zeros_like(norms)
-        cosine = cosine_in(config, kind.embedding, in_input)
-        deviations = score_deviations(config, kind, norms)
-        for name, values in zip(names, (cosine, *deviations), strict=True):
+        found = {"cosine_in": cosine_in(config, kind.embedding, in_input)}
+        for name, values in (found | score_deviations(config, kind, norms)).items():
             predicted[name].loc[kind._asdict()] = values
     words = "closed form, first block; this project: untrained_tables.py, leading order in 1/D"
-    first = {
-        name: value.where(seeds.block == 1) if QUANTITIES[name].dims else value
-        for name, value in predicted.items()
-    }
-    return {name: value.drop_attrs().assign_attrs(predicted=words) for name, value in first.items()}
-
-
-class ScoreDeviations(NamedTuple):
-    """Standard deviations of attention scores of a block."""
-
-    overall: np.ndarray  # of all scores of a block, heads together
-    head: np.ndarray  # within heads
-    within: np.ndarray  # within rows
+    for name, value in predicted.items():
+        value = value.where(seeds.block == 1) if QUANTITIES[name].dims else value
+        predicted[name] = value.assign_attrs(predicted=words)
+    return predicted
 
 
 def deviation(config: UntrainedConfig) -> float:
@@ -266,8 +246,12 @@ def cosine_in(config: UntrainedConfig, embedding: str, bias_norm: np.ndarray) ->
     return cosine + (1 - cosine) / config.vocabulary
 
 
-def score_deviations(config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray) -> ScoreDeviations:
+def score_deviations(
+    config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray
+) -> dict[str, np.ndarray]:
     """Return deviations of the first block's scores, expected over W_q, W_k and the rows.
+
+    They are those of all scores, heads together; within heads; and within rows.
 
     s_ij = (W_q'z_i + b_q)(W_k'z_j + b_k)/sqrt(K), kernels of variance s², heads of width K. Over
     the kernels, E s is the constant b_q b_k/sqrt(K) of a head, and the other three terms are
@@ -306,9 +290,11 @@ def score_deviations(config: UntrainedConfig, kind: Kind, bias_norm: np.ndarray)
     offset = offset * (kind.target == "both")
     free = np.mean(1 - 1 / keys_T[keys_T > 1])
     within = (sigma_4 * (common + own) + sigma_2 * query / width) * own * free
-    return ScoreDeviations(
-        np.sqrt(square - head_mean / heads + offset), np.sqrt(square - head_mean), np.sqrt(within)
-    )
+    return {
+        "score_std": np.sqrt(square - head_mean / heads + offset),
+        "score_std_head": np.sqrt(square - head_mean),
+        "score_std_within": np.sqrt(within),
+    }
 
 
 def keys_of_rows(mask: str, time: int) -> np.ndarray:

@@ -3,11 +3,8 @@
 Pickles are never read: a pickle can run any code.
 """
 
-import contextlib
-import math
 import pathlib
 import zipfile
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,8 +13,8 @@ import xarray as xr
 from anisoscope.utils import memory
 
 VECTORS = "vectors"
-NETCDF = (".nc", ".netcdf")
-SUFFIXES = (".npy", ".npz", ".safetensors", *NETCDF)
+LABELS = ("clusters", "groups", "token_positions")
+SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
 def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
@@ -29,31 +26,26 @@ def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; in one line.
     """
-    if path.suffix.lower() not in SUFFIXES:
-        raise ValueError(f"{path} has an unknown format; pass a file of {', '.join(SUFFIXES)}")
-    if not path.exists():
-        raise ValueError(f"{path} does not exist; check the path")
-    with explain_failure(path):
+    try:
         arrays = open_arrays(path)
-    names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
-    names = [VECTORS] if VECTORS in arrays else names
-    if len(names) != 1:
-        listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
-        raise ValueError(f"{path} holds {listed}; name the array to measure `vectors`")
-    labels = [
-        next((name for name in choices if name in arrays), "")
-        for choices in (("clusters", "groups"), ("token_positions",))
-    ]
-    with explain_failure(path):
-        if path.suffix.lower() in NETCDF:
-            check_written(path, [name for name in (*names, *labels) if name])
-        clusters, positions = (np.asarray(arrays[name]) if name else None for name in labels)
-        return arrays[names[0]], clusters, positions
+        names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
+        names = [VECTORS] if VECTORS in arrays else names
+        if len(names) != 1:
+            listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
+            raise ValueError(f"it holds {listed}; name the array to measure `vectors`")
+        labels = {name: np.asarray(arrays[name]) for name in LABELS if name in arrays}
+    except Exception as error:  # of any library
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read ({why})") from error
+    clusters = labels.get("clusters", labels.get("groups"))
+    return arrays[names[0]], clusters, labels.get("token_positions")
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
     """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ValueError(f"its format is unknown; pass a file of {', '.join(SUFFIXES)}")
     if suffix == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if behind := path.stat().st_size - array.offset - array.nbytes:
@@ -81,34 +73,3 @@ def check_size(takes: int) -> None:
             f"it takes {memory.format_bytes(takes)}, and {memory.format_bytes(available)} are "
             "available: save it as .npy or NetCDF, which are read by layer, and pass num_chunks=2"
         )
-
-
-def check_written(path: pathlib.Path, names: list[str]) -> None:
-    """Raise ValueError where a part of an array in HDF5 was never written: it reads as 0."""
-    with open(path, "rb") as file:
-        if file.read(4) != b"\x89HDF":
-            return
-    import h5py
-
-    with h5py.File(path) as file:
-        for array in (file[name] for name in names):
-            count, written = int(array.size > 0), int(array.id.get_storage_size() > 0)
-            if array.chunks:
-                per_axis = zip(array.shape, array.chunks, strict=True)
-                count = math.prod(math.ceil(size / width) for size, width in per_axis)
-                written = array.id.get_num_chunks()
-            if written < count:
-                raise ValueError(
-                    f"only {written} of {count} chunks of {array.name[1:]} are written, and the "
-                    "others would be read as 0; write the vectors again"
-                )
-
-
-@contextlib.contextmanager
-def explain_failure(path: pathlib.Path) -> Iterator[None]:
-    """Reduce any error of a library to a ValueError of one line."""
-    try:
-        yield
-    except Exception as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read ({why})") from error

@@ -136,12 +136,12 @@ def cores() -> int:
 def over_units(mesh: jax.sharding.Mesh) -> Callable[[Callable], Callable]:
     """Make a function that shards work over the mesh's batches and sets of positions.
 
-    The work is work(params, references, batches, units, visible) -> (values, vectors). The batch is
-    the first axis of all but params and references. The set of positions is the second axis of units
-    and values, and the first of `visible`.
+    The work is work(params, references, batches, units, visible). The batch is the first axis of all
+    but params and references. The set of positions is the second axis of units and results, and the
+    first of `visible`.
     """
     batch, unit, positions = P(UNITS[0]), P(*UNITS), P(UNITS[1])
-    specs = {"in_specs": (P(), P(), batch, unit, positions), "out_specs": (unit, batch)}
+    specs = {"in_specs": (P(), P(), batch, unit, positions), "out_specs": unit}
     return lambda work: jax.shard_map(work, mesh=mesh, **specs, check_vma=False)
 
 

@@ -37,15 +37,8 @@ ATTRIBUTES = {"run": "decoder", "corpus": "letters", "made_by": json.dumps(MADE_
 
 
 def sizes() -> dict[str, int]:
-    found = {
-        "batch": G,
-        "positions": S,
-        "layer": LAYERS,
-        "block": BLOCKS,
-        "head": HEADS,
-        "jackknife": 1 + J,
-    }
-    found |= {"sections": 5, "share_sections": 5, "other_layer": LAYERS}
+    found = {"batch": G, "positions": S, "layer": LAYERS, "other_layer": LAYERS, "block": BLOCKS}
+    found |= {"head": HEADS, "jackknife": 1 + J, "sections": 5, "share_sections": 5}
     return found | {name: len(labels) for name, labels in coordinates().items()}
 
 

@@ -9,6 +9,7 @@ from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import over_blocks
+from anisoscope.results.frame import to_frame
 from anisoscope.results.join import joined, scores, tidy, write
 from anisoscope.results.summary import summary
 from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
@@ -41,37 +42,25 @@ def test_results_and_batches_are_those_of_every_step(tables, whole):
     np.testing.assert_array_equal(first.anisotropy_excess, 0.0)
 
 
-def test_a_run_on_disk_has_them_all_and_says_what_it_is_now(tables, whole, tmp_path):
-    write(tmp_path, tables, ALL, NULLS, {"run": "renamed", "corpus": "letters"})
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "batches.nc",
-        "results.csv",
-        "results.nc",
-    ]
+def test_a_run_on_disk_has_them_all_and_the_noise_floor_of_a_quantity(tables, whole, tmp_path):
+    """It stands in the attributes of its variable, and of its averages, which move no further; and
+    in a column of the rows.
+    """
+    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
+    about = {"run": "renamed", "corpus": "letters", "noise_floor": noise}
+    write(tmp_path, tables, ALL, NULLS, about)
     results, batches = (
         joined_files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc")
     )
-    assert results.attrs == batches.attrs == {"run": "renamed", "corpus": "letters"}
+    assert results.attrs == batches.attrs == about
     xr.testing.assert_equal(results, whole[0])
     xr.testing.assert_equal(batches, whole[1])
-    frame = pd.read_csv(tmp_path / "results.csv")
-    assert set(frame.run) == {"renamed"}
-    assert set(frame.batches) == {3}
-
-
-def test_the_noise_floor_of_a_quantity_stands_beside_its_interval(tables, tmp_path):
-    """In the attributes of its variable, and of its averages, which move no further; and in a
-    column of the rows.
-    """
-    noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
-    write(tmp_path, tables, ALL, NULLS, {"run": "one", "corpus": "letters", "noise_floor": noise})
-    results = joined_files.read_table(tmp_path / "results.nc")
     marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
     assert marked == {"anisotropy", over_blocks("anisotropy")}
-    assert results.anisotropy.attrs["noise_floor"] == 2e-7
     frame = pd.read_csv(tmp_path / "results.csv")
     assert set(frame[frame.noise_floor.notna()].metric) == marked
     assert set(frame.noise_floor.dropna()) == {2e-7}
+    assert (set(frame.run), set(frame.batches)) == ({"renamed"}, {3})
 
 
 def test_a_step_without_a_quantity_has_nan(tables, whole):
@@ -140,6 +129,13 @@ def test_tidy_has_one_row_a_number(whole):
     row = own.loc["top_coordinate_variance_share"].query("layer == 2 and at == 3").iloc[0]
     share = last.top_coordinate_variance_share.sel(layer=2, top=3, statistic="high")
     assert (row.axis, row.high) == ("top", share.item())
+
+
+def test_a_frame_has_the_names_of_layers_and_of_blocks(whole):
+    names = {"layer": list("wxyz"), "block": list("abc")}
+    frame = to_frame(whole[0].sel(step=7, positions="all", drop=True).assign_coords(names))
+    for metric, dim in (("twonn", "layer"), ("query_drift", "block")):
+        assert list(frame[frame.metric == metric].layer.unique()) == names[dim]
 
 
 def test_scores_are_those_of_the_step_and_missing_where_there_are_none():

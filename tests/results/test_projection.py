@@ -34,13 +34,6 @@ def test_vectors_on_a_plane_come_back_with_queries_right_of_and_above_0(signs):
     np.testing.assert_allclose(found.kept, 1)
 
 
-def test_a_rotation_of_the_head_space_changes_nothing():
-    vectors = cloud().astype(np.float64)
-    before, after = common_axes(vectors), common_axes(vectors @ rotation())
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
-
-
 def test_the_axes_keep_the_origin_and_the_largest_share():
     vectors = cloud().astype(np.float64)
     found = common_axes(vectors)

@@ -12,7 +12,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build, unembedding
-from anisoscope.sources import activations, run_program
+from anisoscope.sources import run_program
 from anisoscope.sources.evaluation_windows import add_types, make_probe
 
 VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
@@ -50,12 +50,10 @@ def program(mask, families=FAMILIES, nulls=NULLS, folds=FOLDS, over_clouds=jax.l
 
 def made(apply, settings, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT)."""
-    read = functools.partial(unembedding, ModelConfig())
-    spec = activations.Spec(
-        run_program.make_activate(apply, settings, read), settings, over_clouds=over_clouds
-    )
-    return lambda params, others, probe, visible_TT: activations.measure_batches(
-        spec, params, others, run_program.probe_batches(probe, settings.seed, visible_TT)
+    options = {"settings": settings, "over_clouds": over_clouds}
+    options["unembedding"] = functools.partial(unembedding, ModelConfig())
+    return lambda params, others, probe, visible_TT: run_program.measure_probe(
+        apply, params, others, probe, settings.seed, visible_TT, **options
     )
 
 

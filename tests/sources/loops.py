@@ -17,15 +17,11 @@ from tests import (
 )
 from tests.sources.activated import CONTEXT, COORDINATES, FOLDS, KINDS_OF_TOKENS, MEASURED, TOKENS
 
-SPECTRAL = {
-    "anisotropy": reference_spectrum.anisotropy,
-    "anisotropy_uncentered": reference_spectrum.anisotropy_uncentered,
-    "participation_ratio": reference_spectrum.participation_ratio,
-    "participation_ratio_corrected": reference_spectrum.participation_ratio_corrected,
-    "effective_rank": reference_spectrum.effective_rank,
-    "rankme_centered": reference_spectrum.rankme_centered,
-    "stable_rank": reference_spectrum.stable_rank,
-    "isoscore": reference_spectrum.isoscore,
+SAME_NAME = (
+    *("anisotropy", "anisotropy_uncentered", "participation_ratio", "effective_rank"),
+    *("participation_ratio_corrected", "rankme_centered", "stable_rank", "isoscore"),
+)
+SPECTRAL = {name: getattr(reference_spectrum, name) for name in SAME_NAME} | {
     "isoscore_star": reference_spectrum.isoscore_shrunk,
     "alpha_req": lambda cloud: reference_spectrum.alpha_req(cloud)[0],
     "alpha_req_r2": lambda cloud: reference_spectrum.alpha_req(cloud)[1],

@@ -11,7 +11,7 @@ from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
-from anisoscope.sources import activations, run_program
+from anisoscope.sources import run_program
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from tests import reference, tiny
@@ -75,11 +75,15 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     params, probe = model.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
     visible_TT = visible_keys(config.model, config.model.context)
     settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    read = functools.partial(transformer.unembedding, config.model)
-    spec = activations.Spec(run_program.make_activate(model.apply, settings, read), settings)
-    compute = functools.partial(activations.measure_batches, spec)
-    batches = run_program.probe_batches(probe, settings.seed, visible_TT)
-    text = str(jax.make_jaxpr(compute)(params, {"previous": params, "last": params}, batches))
+    options = settings, functools.partial(transformer.unembedding, config.model)
+
+    def compute(params, others, probe, visible_TT):
+        return run_program.measure_probe(
+            model.apply, params, others, probe, settings.seed, visible_TT, *options
+        )
+
+    others = {"previous": params, "last": params}
+    text = str(jax.make_jaxpr(compute)(params, others, probe, visible_TT))
     products = text.count("dot_general[")
     assert products > 7
     assert (

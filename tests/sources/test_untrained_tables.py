@@ -1,6 +1,5 @@
 """The joined table: labels, intervals, predictions and fixed points."""
 
-import dataclasses
 import itertools
 
 import numpy as np
@@ -112,17 +111,6 @@ def test_predictions_stand_beside_the_first_block(root):
     expected = np.square(NORMS) / (np.square(NORMS) + 1)
     np.testing.assert_allclose(rows["input", "raw", "pre"], expected + (1 - expected) / 50)
     np.testing.assert_allclose(rows["keys"], 1 / 50)  # such a bias never touches the input
-
-
-def test_one_seed_has_no_interval():
-    choices = {name: labels[:1] for name, labels in CHOICES.items()}
-    config = dataclasses.replace(CONFIG, seeds=1, norms=(0.0,), **choices)
-    (kind,) = kinds(config)
-    values = values_of(config, kind, 0.0, np.random.default_rng(0))
-    table = untrained_tables.table(config, kind, 0, values)
-    whole = untrained_tables.summary(config, untrained_tables.combine(config, [table]))
-    assert np.isnan(whole.score_std.sel(statistic=["low", "high"])).all()
-    assert np.isfinite(whole.score_std.sel(statistic="mean")).all()
 
 
 def test_a_copied_measurement_is_refused(root, tmp_path):

@@ -47,7 +47,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
     [
         ({"twonn": share}, "measured already"),
         ({"a b": share}, "no name of a variable"),
-        ({"own": 3}, "not a function"),
+        ({"own": 3}, "'own' raised TypeError"),
         ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
         ({"own": lambda cloud: 1 // 0}, r"'own' raised ZeroDivisionError.*shape \(96, 6\)"),
     ],

@@ -2,7 +2,6 @@
 there.
 """
 
-import h5netcdf
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -54,19 +53,6 @@ def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
 
 
-@pytest.mark.parametrize("chunks", [None, (32, 6)])
-def test_a_part_of_a_netcdf_that_was_never_written_is_no_zeros(chunks, tmp_path):
-    """As of a process that was killed."""
-    with h5netcdf.File(tmp_path / "a.nc", "w") as file:
-        file.dimensions = {"point": 96, "width": 6}
-        array = file.create_variable("vectors", ("point", "width"), "f4", chunks=chunks)
-        if chunks:
-            array[:64] = VECTORS[0, :64]
-    message = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
-    with pytest.raises(ValueError, match=message):
-        vector_files.load(tmp_path / "a.nc")
-
-
 def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
     packed = np.rint(VECTORS[0] * 1000).astype(np.int16)
     attrs = {"scale_factor": 0.001, "add_offset": 3.0, "_FillValue": np.int16(-9)}
@@ -94,7 +80,7 @@ def test_labels_that_a_fill_value_makes_floats_are_never_merged(first, words, tm
 def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     path = tmp_path / "a.npz"
     for write, words in (
-        (lambda: None, "does not exist"),
+        (lambda: None, "No such file"),
         (lambda: path.write_bytes(b"no archive"), "cannot be read"),
         (lambda: np.savez(path, a=np.array([{}], object)), "allow_pickle=False"),
         (lambda: np.savez(path, a=VECTORS[0], b=VECTORS[1]), r"holds a \(96, 6\), b \(96, 6\); na"),

@@ -16,7 +16,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
-from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
 from anisoscope.results.derived import BLOCK
@@ -24,7 +24,7 @@ from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
-from anisoscope.utils.errors import RunError, as_value_error
+from anisoscope.utils.errors import as_value_error
 from anisoscope.utils.progress import compile_notice
 from anisoscope.utils.settings import LARGEST_SEED
 
@@ -75,8 +75,8 @@ def measure_step(
     whole = isinstance(step, int | np.integer) and not isinstance(step, bool | np.bool_)
     if not whole or not 0 <= step <= LARGEST_SEED:
         raise ValueError(f"step is {step!r}; pass a whole number from 0 to {LARGEST_SEED}")
-    chosen = array_checks.choose_families(families, array_checks.VECTOR_INPUTS)
-    settings = array_checks.make_settings(chosen, nulls, FOLDS, seed)
+    kinds = array_checks.VECTOR_INPUTS
+    settings = array_checks.make_settings(families, kinds, nulls, FOLDS, seed)
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
     with as_value_error(), lock_folder(root), compile_notice():
         tables = read_tables(root, int(step))
@@ -85,12 +85,11 @@ def measure_step(
             layer_names = recorder.reservoir.names
         vectors = array_checks.read_vectors(x, clusters, positions)
         array_checks.check_names(layer_names, len(vectors.layers))
-        if layer_names is not None and tables:
-            order = _layer_names(tables[min(tables)])
-            if order is not None and {*order} == {*layer_names}:
-                layers = dict(zip(layer_names, vectors.layers, strict=True))
-                vectors = vectors._replace(layers=[layers[name] for name in order])
-                layer_names = order
+        known = _layer_names(tables[min(tables)]) if tables else None
+        if known is not None and layer_names is not None and {*known} == {*layer_names}:
+            layers = dict(zip(layer_names, vectors.layers, strict=True))
+            vectors = vectors._replace(layers=[layers[name] for name in known])
+            layer_names = known
         raw = _measure(vectors, int(step), root.name, settings)
         if layer_names is not None:
             raw = raw.assign_coords(layer_name=("layer", list(layer_names)))
@@ -104,7 +103,9 @@ def measure_step(
         path = root / TABLES / f"{step}.nc"
         try:
             joined_files.write(raw, path)
-            join.write(root, tables, *_contents(tables), tables[max(tables)].attrs)
+            clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
+            present = tuple(null for null in CLOUD_NULLS if null in clouds)
+            join.write(root, tables, tuple(FAMILIES), present, tables[max(tables)].attrs)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -139,21 +140,10 @@ def _describe_layers(table: xr.Dataset) -> str:
     return f"{table.sizes['layer']} layers of a width of {table.attrs['width']}, names {names}"
 
 
-def _contents(tables: dict[int, xr.Dataset]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return families and null models that at least one of the tables has."""
-    present = {find_family(name) for x in tables.values() for name in x if name in quantities()}
-    clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
-    families = tuple(family for family in FAMILIES if family in present)
-    return families, tuple(null for null in CLOUD_NULLS if null in clouds)
-
-
 def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
     """Read the tables of other steps; ValueError where the folder holds other files or this step."""
     paths = sorted(path for path in (root / TABLES).glob("*.nc") if path.stem.isdecimal())
-    try:
-        tables = {int(path.stem): joined_files.read_table(path) for path in paths}
-    except RunError as error:
-        raise ValueError(str(error)) from error
+    tables = {int(path.stem): joined_files.read_table(path) for path in paths}
     others = sorted(path.name for path in root.glob("*") if path.name != TABLES)
     content = others[0] if others and not tables else None
     if any(MADE_BY not in table.attrs.get("made_by", "") for table in tables.values()):

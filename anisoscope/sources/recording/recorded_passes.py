@@ -76,8 +76,11 @@ class Reservoir:
         cluster_M, counts = self.sequences + cluster_M[kept], (len(rows_M), int(begins_M.sum()))
         return Draw(lead, rows_M[kept], slots_M, cluster_M, position_M[kept], *counts, self.offered)
 
-    def check(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
-        """Raise ValueError where a pass cannot be kept: another width, or an interleaved pass."""
+    def keep(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
+        """Keep the rows of a pass that has ended.
+
+        ValueError, and nothing is kept, where it has another width or interleaves another pass.
+        """
         known = {self.x_NSD.shape[2]} if self.names else set()
         if len(widths := known | {row_MD.shape[1] for row_MD in rows.values()}) > 1:
             raise ValueError(
@@ -85,9 +88,6 @@ class Reservoir:
             )
         if draw.before != self.offered:
             raise ValueError("another pass ended while this pass ran; record one thread at a time")
-
-    def keep(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
-        """Keep the rows of a pass that has ended."""
         if not self.names:
             self.names, width = [*rows], next(iter(rows.values())).shape[1]
             self.x_NSD = np.zeros((len(rows), self.size, width), np.float32)
@@ -149,7 +149,6 @@ class Pass:
         rows = {name: as_numpy(x, name) for name, x in self.rows.items()}
         with ENDING:
             if self.shared is not None:
-                self.reservoir.check(self.shared[0], rows)
                 self.reservoir.keep(self.shared[0], rows)
 
 

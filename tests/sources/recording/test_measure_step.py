@@ -60,12 +60,11 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
     anisoscope.measure_step(x, 0, folder, layer_names=names, **QUICK)
     before = contents()
     for vectors, step, labels, words in (
-        (x[:1], 1, ["a"], "a table of step 0 with 2 layers .*, and this step has 1"),
-        (x, 1, ["a", "c"], r"names \['a', 'b'\], and this step"),
-        ([layer[:, :3] for layer in x], 1, names, "of a width of 4, .* of a width of 3"),
-        (x, -1, names, "step is -1"),
+        (x[:1], 1, ["a"], "this step has 1 layers"),
+        (x, 1, ["a", "c"], "names"),
+        ([layer[:, :3] for layer in x], 1, names, "width of 3"),
         (x, 1.0, names, "step is 1.0"),
-        (x, 0, names, "has a table of step 0, and nothing is overwritten"),
+        (x, 0, names, "nothing is overwritten"),
     ):
         with pytest.raises(ValueError, match=words):
             anisoscope.measure_step(vectors, step, folder, layer_names=labels, **QUICK)
