@@ -3,6 +3,7 @@
 Pickles are never read: a pickle can run any code.
 """
 
+import math
 import pathlib
 import zipfile
 from typing import Any
@@ -33,7 +34,9 @@ def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]
         if len(names) != 1:
             listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
             raise ValueError(f"it holds {listed}; name the array to measure `vectors`")
-        labels = {name: np.asarray(arrays[name]) for name in LABELS if name in arrays}
+        found = [name for name in LABELS if name in arrays]
+        check_written(path, [*names, *found])
+        labels = {name: np.asarray(arrays[name]) for name in found}
     except Exception as error:  # of any library
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read ({why})") from error
@@ -73,3 +76,24 @@ def check_size(takes: int) -> None:
             f"it takes {memory.format_bytes(takes)}, and {memory.format_bytes(available)} are "
             "available: save it as .npy or NetCDF, which are read by layer, and pass num_chunks=2"
         )
+
+
+def check_written(path: pathlib.Path, names: list[str]) -> None:
+    """Raise ValueError where a part of an array in HDF5 was never written: it reads as 0."""
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x89HDF":
+            return
+    import h5py
+
+    with h5py.File(path) as file:
+        for array in (file[name] for name in names):
+            count, written = int(array.size > 0), int(array.id.get_storage_size() > 0)
+            if array.chunks:
+                per_axis = zip(array.shape, array.chunks, strict=True)
+                count = math.prod(math.ceil(size / width) for size, width in per_axis)
+                written = array.id.get_num_chunks()
+            if written < count:
+                raise ValueError(
+                    f"only {written} of {count} chunks of {array.name[1:]} are written, and the "
+                    "others would be read as 0; write the vectors again"
+                )

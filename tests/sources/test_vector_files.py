@@ -2,6 +2,7 @@
 there.
 """
 
+import h5netcdf
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -51,6 +52,19 @@ def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     save_jax({"vectors": vectors}, path)
     found = convert.as_float32(vector_files.load(path)[0], "vectors")
     np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
+
+
+@pytest.mark.parametrize("chunks", [None, (32, 6)])
+def test_a_part_of_a_netcdf_that_was_never_written_is_no_zeros(chunks, tmp_path):
+    """As of a process that was killed."""
+    with h5netcdf.File(tmp_path / "a.nc", "w") as file:
+        file.dimensions = {"point": 96, "width": 6}
+        array = file.create_variable("vectors", ("point", "width"), "f4", chunks=chunks)
+        if chunks:
+            array[:64] = VECTORS[0, :64]
+    message = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
+    with pytest.raises(ValueError, match=message):
+        vector_files.load(tmp_path / "a.nc")
 
 
 def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
