@@ -69,10 +69,11 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
         Student's.
     """
     rows, crossed = [], len(factors(np.unique(pairing(runs), axis=0))) > 1
-    changes = {"last": contrasts(runs, several=True) if primary else None, "matched": matched}
+    named = {contrast["quantity"] for contrast in primary.values()}
+    last = contrasts(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
         about = {"name": name} | DEFAULTS | contrast
-        change = _find(changes[about["at"]], runs, about)
+        change = _find(last if about["at"] == "last" else matched, runs, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], crossed))
     frame = pd.DataFrame(rows, columns=list(READ)).astype({"margin": float})
     stated = frame["margin"].notna()
