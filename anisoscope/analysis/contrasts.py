@@ -55,12 +55,12 @@ class Pair(NamedTuple):
     about: dict[str, str]  # names of that setting, before, after, and the settings held equal
 
 
-def contrasts(runs: xr.Dataset, jointly: bool = False) -> pd.DataFrame:
+def contrasts(runs: xr.Dataset, several: bool = False) -> pd.DataFrame:
     """Contrast every pair of conditions that differ in a single setting, in every shape and score.
 
     Args:
         runs: The contents of runs.nc.
-        jointly: Whether an experiment's only two conditions may differ in several settings.
+        several: Whether pairs that differ in several settings are contrasted too.
 
     Returns:
         A row for each pair, quantity and set of positions: COLUMNS and `Change`. A mask and its own
@@ -70,7 +70,7 @@ def contrasts(runs: xr.Dataset, jointly: bool = False) -> pd.DataFrame:
     labels = list(_settings_of(runs))
     condition = np.array([labels.index(label) for label in runs["condition"].values])
     seeds, rows = pairing(runs), []
-    for pair in pairs(runs, jointly):
+    for pair in pairs(runs, several):
         for quantity, positions, values in numbers(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
@@ -79,12 +79,12 @@ def contrasts(runs: xr.Dataset, jointly: bool = False) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
-def pairs(runs: xr.Dataset, jointly: bool = False) -> Iterator[Pair]:
+def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[Pair]:
     """Yield every pair of conditions that differ in a single setting (but see `contrasts`)."""
     conditions = _settings_of(runs)
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
-        if len(changed) == 1 or (changed and jointly and len(conditions) == 2):
+        if len(changed) == 1 or (several and changed):
             about = {
                 "setting": ", ".join(changed),
                 "before": ", ".join(before[setting] for setting in changed),

@@ -50,7 +50,7 @@ def plan(runs: xr.Dataset, best: dict[str, float | None]) -> list[Matched]:
     the largest gain over unigram of each run, in bits.
     """
     planned = []
-    for pair in pairs(runs, jointly=True):
+    for pair in pairs(runs, several=np.unique(runs["condition"]).size == 2):
         if run_summaries.CORPUS in pair.changed:
             continue
         # runs of `before` first: joined again, the conditions are contrasted in this order
@@ -97,7 +97,7 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
     if tables:
         joined = run_summaries.join(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        frame = contrasts(joined.assign({STEPS: ("run", steps)}), jointly=True)
+        frame = contrasts(joined.assign({STEPS: ("run", steps)}), several=True)
     if frame.empty:  # a condition has no run left, which the table records
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])

@@ -16,16 +16,8 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.contrasts import (
-    COLUMNS,
-    STEPS,
-    TASK,
-    Change,
-    change_between,
-    factors,
-    pairs,
-)
-from anisoscope.analysis.run_summaries import numbers, pairing
+from anisoscope.analysis.contrasts import COLUMNS, STEPS, Change, contrasts, factors, pairs
+from anisoscope.analysis.run_summaries import pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL, holm_of
 from anisoscope.utils.errors import UserError
@@ -77,9 +69,11 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
         Student's.
     """
     rows, crossed = [], len(factors(np.unique(pairing(runs), axis=0))) > 1
+    named = {contrast["quantity"] for contrast in primary.values()}
+    last = contrasts(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
         about = {"name": name} | DEFAULTS | contrast
-        change = _at_last(runs, about) if about["at"] == "last" else _matched(runs, matched, about)
+        change = _find(last if about["at"] == "last" else matched, runs, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], crossed))
     frame = pd.DataFrame(rows, columns=list(READ)).astype({"margin": float})
     stated = frame["margin"].notna()
@@ -108,29 +102,14 @@ def verdict(change: float, p: float, p_margin: float) -> str:
     return BOTH if differs and within else DIFFERS if differs else WITHIN if within else OPEN
 
 
-def _at_last(runs: xr.Dataset, about: dict[str, Any]) -> Change:
-    labels, ends = list(dict.fromkeys(runs["condition"].values)), (about["before"], about["after"])
-    condition = np.array([labels.index(label) for label in runs["condition"].values])
-    known = {(quantity, positions): values for quantity, positions, values in numbers(runs)}
-    values = known.get((about["quantity"], about["positions"]))
-    if values is None or not {*ends} <= {*labels}:
-        return UNKNOWN
-    before, after = map(labels.index, ends)
-    for setting in TASK.get(about["quantity"], ()):  # bits of two objectives are two things
-        settings = runs[setting].values if setting in runs.coords else 0 * condition
-        if settings[condition == before][0] != settings[condition == after][0]:
-            return UNKNOWN
-    return change_between(values, condition, pairing(runs), before, after)
-
-
-def _matched(runs: xr.Dataset, matched: pd.DataFrame, about: dict[str, Any]) -> Change:
-    """Take the row of the table; turn it round where the experiment has the other order."""
+def _find(changes: pd.DataFrame, runs: xr.Dataset, about: dict[str, Any]) -> Change:
+    """Find a contrast in a table; turn it round where the experiment has the other order."""
     ends = about["before"], about["after"]
-    for pair in pairs(runs, jointly=True):
+    for pair in pairs(runs, several=True):
         place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
-        equal = (matched[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
+        equal = (changes[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
         if {*pair.labels} == {*ends} and equal.any():
-            change = Change(*matched.loc[equal, list(Change._fields)].iloc[0])
+            change = Change(*changes.loc[equal, list(Change._fields)].iloc[0])
             change = change._replace(freedom=int(change.freedom), pairs=int(change.pairs))
             if pair.labels == ends:
                 return change
@@ -146,7 +125,7 @@ def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -
         if about["at"] == at
     }
     labels = {
-        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, jointly=True)
+        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, several=True)
     }
     places = frame[list(COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]

@@ -117,6 +117,17 @@ def test_bits_of_two_objectives_have_no_value():
     assert found.loc["test_gain_over_unigram", "change"] == 0
 
 
+def test_a_change_of_two_settings_is_tested_if_it_is_prespecified():
+    conditions = [
+        {"model.mask": mask, "objective": kind}
+        for mask in ("causal", "bidirectional")
+        for kind in ("next", "masked")
+    ]
+    table = experiment(conditions, 5, lambda of, _: float(of["model.mask"] == "bidirectional"))
+    (row,) = primary.table({"it": ONE | {"after": "condition 3"}}, table, EMPTY).itertuples()
+    assert (row.change, row.pairs) == (pytest.approx(1), 5)
+
+
 @pytest.mark.parametrize("margin", [0.2, None])
 def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path, margin):
     begun = Config(primary={"it": ONE | {"margin": 0.1}})
