@@ -8,7 +8,6 @@ import torch
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.transformer import build
 from anisoscope.sources.hf import guards
-from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, forward, read_activations
 from anisoscope.utils.errors import UserError
 from tests.program import refuse
@@ -43,7 +42,7 @@ def test_our_network_is_the_one_of_transformers(positions):
     params = jax.tree.map(lambda leaf: 4 * leaf + 0.05, network.init(jax.random.key(0)))
     logits_BTV, ours = jax.jit(network.apply)(params, TOKENS)
     theirs = own_in_torch.in_torch(model, params)
-    loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
+    loaded = tiny_models.as_loaded(theirs)
     np.testing.assert_allclose(logits_BTV, forward(loaded, TOKENS, theirs).logits, atol=1e-4)
     resid, q, k = (x[0] for x in read_activations(loaded, TOKENS[None], 2, True)[:3])
     np.testing.assert_allclose(ours.resid_LBTD, resid, atol=1e-4)
