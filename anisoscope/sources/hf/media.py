@@ -216,9 +216,6 @@ def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
     config = base.config
     if base.main_input_name == "input_features" and hasattr(config, "max_source_positions"):
         return 2 * config.max_source_positions * processor.hop_length
-    if not hasattr(config, "conv_kernel"):
-        what = f"{type(base).__name__}: samples per position are unknown"
-        raise UserError(f"{what}; name another model")
     length = positions
     for kernel, stride in reversed([*zip(config.conv_kernel, config.conv_stride, strict=True)]):
         length = (length - 1) * stride + kernel
