@@ -14,9 +14,9 @@ import torch
 import transformers
 
 from anisoscope.sources.hf import guards
-from anisoscope.sources.hf.adapters import adapter_name, find_adapter
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.extract import read_activations
-from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
+from anisoscope.sources.hf.load_model import PretrainedModel
 
 
 class Row(NamedTuple):
@@ -141,11 +141,10 @@ def build(row: Row | str) -> PretrainedModel:
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
     settings = kind.config_class(**row.settings)
-    adapter = find_adapter(adapter_name(settings))
-    implementation = attention_implementation(adapter)
+    own_attention = find_adapter(settings).score_exponent is not None
+    implementation = "eager" if own_attention else None
     model = kind._from_config(settings, attn_implementation=implementation).eval()
-    facts = {"computed_in": "float32", "model_class": row.model}
-    loaded = PretrainedModel(model, adapter, facts)
+    loaded = PretrainedModel(model, {"computed_in": "float32", "model_class": row.model})
     if not loaded.reads_text:
         model.requires_grad_(False)
         for weight in model.parameters():  # some classes begin with biases and class tokens of 0
