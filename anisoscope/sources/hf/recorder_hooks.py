@@ -2,9 +2,7 @@
 
 The innermost call around a hook point that takes a model's inputs tells its sequences and padding. In
 an encoder–decoder that is the call of the encoder or the decoder, in a model of pictures and text the
-call of a tower. Hook points share sequences where that call is the same; for PyTorch's own layers,
-where the same module calls them with the same padding. This file needs PyTorch only. Letters: M rows
-of a pass.
+call of a tower. This file needs PyTorch only. Letters: M rows of a pass.
 """
 
 from __future__ import annotations
@@ -15,6 +13,7 @@ import inspect
 import itertools
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +95,10 @@ class Call:
     """A call of a module, with its arguments by name."""
 
     def __init__(
-        self, module: nn.Module, caller: Any, parameters: list[str], args: tuple, kwargs: dict
+        self, module: nn.Module, source: nn.Module, parameters: list[str], args: tuple, kwargs: dict
     ):
         self.module, self.parameters = module, parameters
-        self.source = caller if isinstance(module, LAYERS) else module
+        self.source = source  # what hook points share that read the same sequences
         self.arguments = dict(zip(parameters, args, strict=False)) | kwargs
         self.continues = any(_is_filled(self.arguments.get(name)) for name in CACHES)
         sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()
@@ -182,7 +181,8 @@ class PassHooks:
     """Hooks of a recorder's model: a pass is one call of the model.
 
     Calls outside the model are not recorded. A pass that cannot be recorded causes a warning; the
-    model's own pass always continues.
+    model's own pass always continues. In a user's own loop over layers, a layer that reads another's
+    output continues its chain: layers of a chain read the same sequences.
     """
 
     def __init__(self, recorder: Recorder):
@@ -196,6 +196,8 @@ class PassHooks:
     def begin(self, *_: Any) -> None:
         self.local.current = Pass(self.recorder) if self.recorder.active else None
         self.local.calls = []
+        self.local.first = {}  # the first layer of a layer's chain
+        self.local.last = None  # a weak reference to the last layer's output, and its first layer
 
     def end(self, *_: Any) -> None:
         if self.current is not None:
@@ -215,8 +217,18 @@ class PassHooks:
     def enter(self, parameters: list[str], module: nn.Module, args: tuple, kwargs: dict) -> None:
         """Note the call of a module with these positional parameters."""
         if self.current is not None:
-            caller = self.local.calls[-1].module if self.local.calls else module
-            self.local.calls.append(Call(module, caller, parameters, args, kwargs))
+            source = self.local.first.get(module, module)
+            self.local.calls.append(Call(module, source, parameters, args, kwargs))
+
+    def enter_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
+        if self.current is not None:
+            x, last = args[0] if args else next(iter(kwargs.values()), None), self.local.last
+            continues = last is not None and x is not None and last[0]() is x
+            self.local.first[module] = last[1] if continues else module
+
+    def leave_layer(self, module: nn.Module, args: tuple, output: Any) -> None:
+        if self.current is not None and isinstance(output, torch.Tensor):
+            self.local.last = weakref.ref(output), self.local.first.get(module, module)
 
     def leave(self, module: nn.Module, *_: Any) -> None:
         if self.current is not None:
@@ -239,9 +251,7 @@ class PassHooks:
             call = next((call for call in reversed(self.local.calls) if call.inputs), None)
             if call is not None:
                 mask, position_ids = call.sequences(name, lead, mask)
-            padding = None if mask is None else mask.tobytes()
-            sequences = call and (call.source, padding)
-            rows = self.current.draw(name, lead, mask, position_ids, sequences)
+            rows = self.current.draw(name, lead, mask, position_ids, call and call.source)
             index = torch.as_tensor(rows.rows_M, device=x.device)
             self.current.rows[name] = x.reshape(-1, x.shape[-1]).index_select(0, index)
 
@@ -260,6 +270,9 @@ def attach(recorder: Recorder) -> Iterator[None]:
             hooks.enter_context(module.register_forward_hook(_uncompiled(hook)))
 
         before(model, own.begin, prepend=True)
+        for layer in (part for part in model.modules() if isinstance(part, LAYERS)):
+            before(layer, own.enter_layer, with_kwargs=True)
+            after(layer, own.leave_layer)
         for module in dict.fromkeys((model, *around, *points.values())):
             before(module, functools.partial(own.enter, _positional(module)), with_kwargs=True)
         for name, module in points.items():
