@@ -95,6 +95,19 @@ def refuse(workdir, words, *flags, start=here):
     assert not workdir.exists()
 
 
+def saved_digests(checkpoint):
+    """Digests of the leaves of a checkpoint, from its folder, as they were when it was saved."""
+    metadata = (checkpoint / "_CHECKPOINT_METADATA").read_text()
+    return json.loads(metadata)["custom_metadata"]["sha256"]
+
+
+def flip(path):
+    """Change one bit of a file."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def run_examples(function, **names) -> None:
     """Run the examples of a docstring, where the reader's own things have these names."""
     names |= {function.__name__: function}

@@ -1,12 +1,11 @@
 import contextlib
 import json
 import pathlib
-import sys
 from types import SimpleNamespace
 
 import pytest
 
-from anisoscope.cli import drawing, process, training_stages
+from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files
@@ -19,14 +18,10 @@ from tests.plot.tables import make_run, under
 from tests.program import asked, main
 
 
-@pytest.fixture
-def folder(tmp_path):
+def write_run(path, seed=0, changes=None):
     """A run's folder as far as figures read it."""
-    run, path = (
-        make_run(steps=(0, 1), layers=2, heads=1, batches=2, folds=2, nulls=()),
-        tmp_path / "run",
-    )
-    joined_files.write(run.results, path / "results.nc")
+    run = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
+    joined_files.write(under(run, changes or {}).results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     (path / log.SCORE).write_text('{"bits_per_character": 2.3}')
@@ -36,11 +31,9 @@ def folder(tmp_path):
 def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, monkeypatch):
     """Seeds 0 and 1 are drawn as `plain`; the other experiment's run is called so too."""
     own, other = tmp_path / "own", str(tmp_path / "other" / "plain")
-    for seed, path in enumerate((own / "plain_0", own / "plain_1", pathlib.Path(other))):
-        one = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
-        one = under(one, {"model.sink": True}) if seed == 2 else one
-        joined_files.write(one.results, path / "results.nc")
-        (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in one.log))
+    for seed in (0, 1):
+        write_run(own / f"plain_{seed}", seed)
+    write_run(pathlib.Path(other), 2, {"model.sink": True})
     seen = {}
     monkeypatch.setattr(
         drawing.draw, "draw_runs", lambda drawn, *_: (seen.update(drawn=drawn), [])[1]
@@ -53,9 +46,8 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     assert [*seen["page"]] == ["plain", other]
 
 
-def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(
-    folder, tmp_path, monkeypatch, capsys
-):
+def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, monkeypatch, capsys):
+    folder = write_run(tmp_path / "run")
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
     for to, page in (
@@ -128,26 +120,22 @@ def test_what_jax_reads_of_the_environment_changes_no_number():
         assert f"{name} is ignored: results would depend on it" in done.stdout.splitlines()
 
 
-def test_the_line_of_an_error_is_written_in_one_piece(monkeypatch):
-    """Threads of JAX write to the same stream."""
-    chunks = []
-    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=chunks.append, flush=lambda: None))
-    process.fail("two\nlines")
-    assert [chunk for chunk in chunks if chunk] == ["error: two lines\n"]
-
-
 def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkeypatch):
     """Of two runs this process is the last in the second, and then in the experiment's folder."""
     runs = {x: training_stages.Run(x, Config(), None, tmp_path / x) for x in ("first", "second")}
     is_last = {tmp_path / "first": False, tmp_path / "second": True, tmp_path: True}
-    shared = {
-        path: lambda last=last: contextlib.nullcontext(last) for path, last in is_last.items()
+    shares = {
+        path: SimpleNamespace(end=lambda last=last: contextlib.nullcontext(last))
+        for path, last in is_last.items()
     }
     joined, written = [], []
 
-    def sweep(source, stop, is_last=None):
-        joined.extend([source] if is_last is None or is_last() else [])
-        return source in joined
+    def sweep(source, stop, share, finish):
+        with share.end() as alone:
+            if alone:
+                joined.append(source)
+                finish()
+        return alone
 
     monkeypatch.setattr(training_stages.sweep, "sweep", sweep)
     monkeypatch.setattr(
@@ -161,7 +149,7 @@ def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkey
         run.folder.mkdir()
     request, stop = SimpleNamespace(root=tmp_path), SimpleNamespace(check=lambda what: None)
     work = training_stages.Work(
-        SimpleNamespace(primary=()), runs, request, ["measure"], stop, shared
+        SimpleNamespace(primary=()), runs, request, ["measure"], stop, shares
     )
     training_stages.measure(work)
     assert joined == written == ["second", "first"]

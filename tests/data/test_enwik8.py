@@ -11,6 +11,7 @@ import pytest
 from anisoscope.data import enwik8
 from anisoscope.data.enwik8 import enwik8_dataset_builder
 from tests.data.conftest import publish
+from tests.program import flip
 
 ADVICE = ("enwik8.zip", "--config.data.path=")
 
@@ -83,12 +84,6 @@ def test_wrong_zip_in_the_cache(published, tmp_path, refused, monkeypatch):
         patch.setattr(enwik8, "SHA256", "0" * 64)
         enwik8_dataset_builder.read_enwik8(tmp_path)
     assert enwik8_dataset_builder.read_enwik8(tmp_path) == text
-
-
-def flip(path):
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
 
 
 def halve(path):

@@ -55,21 +55,6 @@ def test_masked_windows_overlap_only_where_nothing_is_counted_twice():
     assert "15 %" in protocol
 
 
-@pytest.mark.parametrize("rows", [7, 64])
-def test_a_uniform_model_costs_log_2_of_the_characters_whatever_the_padding(rows):
-    config = tiny.config()
-    windows, _ = evaluate.test_windows(config, 100)
-
-    def uniform(params, x_BT):
-        return params + jnp.zeros((*x_BT.shape, 8)), None
-
-    score = evaluate.make_scorer(uniform, config, 7, jax.device_put, rows, jax.vmap)
-    (result,) = score(jnp.zeros(1), np.zeros(100, np.uint8), windows)
-    assert result.characters == 99
-    assert math.isclose(result.bits_per_character, 3.0, rel_tol=1e-6)
-    assert math.isclose(result.loss, math.log(8), rel_tol=1e-6)
-
-
 def told_by_place(params, x_BT):
     """A model whose answer depends on what it reads and where: logits of 7 letters and [MASK]."""
     seen_BTV = jnp.cumsum(jax.nn.one_hot(x_BT, 8), axis=1)
@@ -89,10 +74,13 @@ def scorer(config, rows=16):
 
 
 def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_float64():
-    """By loops over the scored characters; masked ones also in part, under [MASK]."""
+    """By loops over the scored characters, whatever the padding of a batch; masked ones also in
+    part, under [MASK].
+    """
     tokens_N = tiny.corpus(2000).valid
     frequencies = [np.mean(tokens_N == v) for v in range(7)]
-    for config in (replace(tiny.config(), {"model.context": 40}), masked_config()):
+    plain = replace(tiny.config(), {"model.context": 40})
+    for config, rows in ((plain, 3), (plain, 64), (masked_config(), 16)):
         windows = evaluate.valid_windows(config, tokens_N.size)
         free, model, masked = [], [], []
         for batch in evaluate.batches(config, tokens_N, windows, 7, 16):
@@ -106,8 +94,9 @@ def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_flo
                 one_V = logits_BTV[b, t]
                 model.append(-np.log2(np.exp(one_V[y]) / np.exp(one_V).sum()))
                 masked += [model[-1]] * (x == 7)
-        (result,) = scorer(config)(jnp.zeros(1), tokens_N, windows)
+        (result,) = scorer(config, rows)(jnp.zeros(1), tokens_N, windows)
         assert result.characters == len(free)
+        np.testing.assert_allclose(result.loss, np.mean(model) * np.log(2), rtol=1e-5)
         np.testing.assert_allclose(result.context_free_bits, np.mean(free), rtol=1e-12)
         np.testing.assert_allclose(result.bits_per_character, np.mean(model), rtol=1e-5)
         np.testing.assert_allclose(

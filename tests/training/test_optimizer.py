@@ -49,19 +49,16 @@ def test_only_matrices_decay_and_as_under_adamw_at_the_rest_of_the_rate(kind):
     assert sum("['sink']" in name for name in names) == 2
 
 
-def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
-    params, generator = parameters(sink=True), np.random.default_rng(0)
+def test_muon_orthogonalises_the_matrices_of_each_block():
+    params, generator = parameters(), np.random.default_rng(0)
     grads = jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
     config = TrainConfig(
         optimizer="muon", learning_rate=0.02, weight_decay=0.0, warmup_fraction=0.0, clip_norm=0.0
     )
-    chosen, rest = optimizer.make_optimizer(config), optimizer.adamw(config, optimizer.REST)
+    chosen = optimizer.make_optimizer(config)
     updates, _ = jax.jit(lambda grads: chosen.update(grads, chosen.init(params), params))(grads)
-    by_adamw, _ = jax.jit(lambda grads: rest.update(grads, rest.init(params), params))(grads)
     kernels = 0
-    for (path, update), plain in zip(
-        jax.tree_util.tree_leaves_with_path(updates), jax.tree.leaves(by_adamw), strict=True
-    ):
+    for path, update in jax.tree_util.tree_leaves_with_path(updates):
         if path[0].key == "blocks" and path[-1].key == "kernel":
             kernels += 1
             # singular values near 1, times the rate and sqrt(max(1, out/in))
@@ -69,14 +66,12 @@ def test_muon_orthogonalises_the_matrices_of_each_block_and_nothing_else():
                 scale = 0.02 * max(1, layer.shape[1] / layer.shape[0]) ** 0.5
                 values = np.linalg.svd(layer, compute_uv=False) / scale
                 assert ((values > 0.6) & (values < 1.3)).all(), path
-        else:
-            np.testing.assert_allclose(update, plain, rtol=1e-6, err_msg=str(path))
     assert kernels == 4
 
 
 def test_each_optimizer_moves_the_matrices_of_blocks_and_adamw_all_else_at_its_own_rate():
     """Two updates by hand: SGD's momentum is Nesterov's; the rest of all three is moved alike."""
-    params, generator = parameters(), np.random.default_rng(0)
+    params, generator = parameters(sink=True), np.random.default_rng(0)
     grads = [
         jax.tree.map(lambda p: generator.normal(size=p.shape).astype(np.float32), params)
         for _ in range(2)

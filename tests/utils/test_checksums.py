@@ -7,13 +7,15 @@ import pytest
 from anisoscope.utils import checksums, folder
 from anisoscope.utils.errors import RunError
 
+NAMES = ["config.json", "environment.json", "train.jsonl", "test.json", "results.nc", "results.csv"]
+NAMES += ["checkpoints/4/params/leaf"]
+
 
 @pytest.fixture
 def run(tmp_path):
     """A run that is trained and measured, and notes of its user."""
-    names = "config.json train.jsonl test.json results.nc checkpoints/4/params/leaf"
     with folder.locked(tmp_path):
-        for name in names.split():
+        for name in NAMES:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"of {name}")
     (tmp_path / "notes.txt").write_text("mine")
@@ -32,13 +34,11 @@ def test_each_file_has_a_line_and_those_of_others_have_none(run):
     session(run, lambda: None)
     lines = (run / checksums.NAME).read_text().splitlines()
     assert [line[66:] for line in lines] == sorted(checksums.listed(run))
-    assert {line[66:].split("/")[0] for line in lines} == {
-        "config.json", "train.jsonl", "test.json", "results.nc", "checkpoints",
-    }  # fmt: skip
+    assert {line[66:] for line in lines} == {*NAMES}
     assert f"{hashlib.sha256(b'of test.json').hexdigest()}  test.json" in lines
 
 
-@pytest.mark.parametrize("name", ["config.json", "train.jsonl", "test.json", "results.nc"])
+@pytest.mark.parametrize("name", NAMES[:-1])
 def test_a_start_refuses_what_has_changed_and_takes_what_is_gone(run, name):
     (run / name).write_text("otherwise")
     with pytest.raises(

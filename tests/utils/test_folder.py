@@ -56,13 +56,6 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
         folder.record_environment(tmp_path, other.record())
 
 
-def test_a_folder_is_held_by_one_process(tmp_path):
-    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
-        folder.locked(tmp_path).__enter__()
-    with folder.locked(tmp_path):
-        pass
-
-
 def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sharing, "PATIENCE", 0.0)
     config = tiny.config()
@@ -90,8 +83,9 @@ def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path,
             assert alone
     assert {*checksums.read(tmp_path)} == {"1.nc"}
     assert not (tmp_path / files.CLAIMS).exists()
-    with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
-        sharing.held(tmp_path, config, True).__enter__()
+    for another in (folder.locked(tmp_path), sharing.held(tmp_path, config, True)):
+        with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
+            another.__enter__()
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):
