@@ -44,9 +44,7 @@ class WeightsConfig:
         None, 'device map of accelerate; "auto": spread the weights over all devices'
     )
     batch_size: int = setting(8, "windows per forward pass", low=1)
-    clamp: float | None = setting(
-        None, "clip each block's outputs to ±clamp; None: no clipping", low=0
-    )
+    clamp: float | None = setting(None, "clip each block's outputs to ±clamp; None: no clipping")
     max_bits_per_byte: float | None = setting(
         None, "reject a model whose loss is above this; None: the unigram entropy of its tokens"
     )
@@ -81,6 +79,8 @@ def check_pretrained(config: PretrainedConfig) -> None:
         example = "--config=experiments/pretrained.py:EleutherAI/pythia-160m"
         raise UserError(f"no model is named; pass {example}, say")
     check_fields(config)
+    if weights.clamp is not None and not weights.clamp > 0:
+        raise UserError(f"pretrained.clamp is {weights.clamp}; it must be above 0")
     for name in ("masked", "hook_points"):
         if getattr(measure, name):
             raise UserError(f"measure.{name} is for models trained here; omit it")
@@ -139,6 +139,8 @@ class ModelsConfig(PretrainedConfig):
 
 def check_models(config: ModelsConfig) -> None:
     """Raise UserError if a model cannot be measured with these settings."""
+    if config.pretrained.name:
+        raise UserError("pretrained.name is for a single model; name models in --config.models=")
     if config.tangents.enabled:
         advice = "pass --config=experiments/pretrained.py:NAME"
         raise UserError(f"tangents.enabled is for a single model; {advice}")

@@ -132,7 +132,8 @@ def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     if np.ma.is_masked(labels):
         raise ValueError(f"{name}: labels are masked; leave their points out")
     # NumPy would convert a list to strings, or round large integers to equal floats
-    unconverted = name == "clusters" and isinstance(labels, list | tuple)
+    in_list = name == "clusters" and isinstance(labels, list | tuple)
+    unconverted = in_list and not all(isinstance(label, float) for label in labels)
     return np.asarray(labels, object if unconverted else None)
 
 

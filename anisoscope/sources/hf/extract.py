@@ -17,8 +17,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask
 
 from anisoscope.sources.activations import Read
-from anisoscope.sources.hf.adapters import ENTRY
-from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
+from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
+from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.utils.errors import UserError
 
 LEAVE = "leave the families attention and projection out of measure.families"
@@ -58,9 +58,8 @@ class Listener(contextlib.ExitStack):
 
     One module may serve as many blocks, as in ALBERT: the order of calls distinguishes them. A pass
     in which a layer or an attention call is missing is refused at the end: otherwise attention that
-    a model computes in its own way would be lost silently. So is a stream that something changes
-    between two blocks. `keep` copies a tensor that a model may later change in place; `plain`
-    computes attention without a fused kernel.
+    a model computes in its own way would be lost silently. `keep` copies a tensor that a model may
+    later change in place; `plain` computes attention without a fused kernel.
     """
 
     def __init__(
@@ -75,21 +74,27 @@ class Listener(contextlib.ExitStack):
         self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
         self.calls: list[Call] = []  # of the blocks
         self.depth = 0  # number of blocks that are running
-        self.last: Any = None  # the newest block's output
-        self.changed: list[int] = []  # layers that the next block does not read
 
     def __enter__(self) -> "Listener":
-        model = self.loaded.model
+        model, adapter, base = self.loaded.model, self.loaded.adapter, self.loaded.base
+        if adapter == UNKNOWN:  # hidden states as the class reports them
+            ask = {"output_hidden_states": True}
+            before = base.register_forward_pre_hook(
+                lambda _, args, kwargs: (args, kwargs | ask), with_kwargs=True
+            )
+            self.enter_context(before)
+            self.enter_context(base.register_forward_hook(self._after_unknown))
+            return self
         self.callback(model.set_attn_implementation, model.config._attn_implementation)
         register = transformers.AttentionInterface.register
         register(CAPTURE, self._attend)
         self.callback(register, CAPTURE, sdpa_attention_forward)
-        by_library = attention_implementation(model) == "sdpa"
+        by_library = adapter.score_exponent is None and adapter.extra_scores is None
         model.set_attn_implementation(CAPTURE if by_library else "eager")
         for block in self.loaded.block_modules:
             self.enter_context(block.register_forward_pre_hook(self._before, with_kwargs=True))
             self.enter_context(block.register_forward_hook(self._after))
-        if self.loaded.adapter.score_exponent is not None:
+        if adapter.score_exponent is not None:
             self.enter_context(SoftmaxWatch(self._on_softmax))
         return self
 
@@ -100,9 +105,6 @@ class Listener(contextlib.ExitStack):
         name, blocks, layers = self.loaded.class_name, self.loaded.blocks, len(self.layers)
         if layers != blocks + 1:
             raise UserError(f"{name}: {layers} layers ran, {blocks + 1} were expected; {ENTRY}")
-        if self.changed:
-            what = f"{name} changes layer {self.changed[0]} between two blocks"
-            raise UserError(f"{what}; name another model")
         if self.heads and (calls := len(self.calls)) != blocks:
             raise UserError(f"{name}: attention ran {calls} times in {blocks} blocks; {LEAVE}")
 
@@ -114,16 +116,16 @@ class Listener(contextlib.ExitStack):
 
     def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
         self.depth += 1
-        x_BTD = args[0] if args else kwargs["hidden_states"]
         if not self.layers:
-            self._layer(x_BTD)
-        elif x_BTD is not self.last and not torch.equal(x_BTD.cpu(), self.last.cpu()):
-            self.changed.append(len(self.layers) - 1)
+            self._layer(args[0] if args else kwargs["hidden_states"])
 
     def _after(self, block: Any, args: tuple, output: Any) -> None:
         self.depth -= 1
-        self.last = first_output(output)
-        self._layer(self.last)
+        self._layer(first_output(output))
+
+    def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
+        for x_BTD in getattr(output, "hidden_states", None) or ():
+            self._layer(x_BTD)
 
     def _on_call(self, call: Call) -> None:
         if self.depth and self.heads:  # ignore attention outside the blocks
@@ -211,8 +213,15 @@ def forward(
         more = {"attention_mask": torch.ones_like(inputs)} | more
     else:
         inputs, module = inputs.to(base.dtype), loaded.stack
-    with torch.set_grad_enabled(differentiated):
-        return module(**{name: inputs} | more)
+    try:
+        with torch.set_grad_enabled(differentiated):
+            return module(**{name: inputs} | more)
+    except (AttributeError, TypeError, ValueError) as error:
+        if loaded.adapter != UNKNOWN:
+            raise
+        reason = str(error).splitlines()[0].rstrip(".")
+        what = f"{loaded.class_name} cannot read {name} alone ({reason})"
+        raise UserError(f"{what}; {ENTRY}") from error
 
 
 def residual_stream(
@@ -287,6 +296,8 @@ def clamp_coordinates(
     Later blocks read the clamped values. Return how many vectors of these windows are clamped.
     UserError where none is, though `needed`: early revisions may have nothing to clamp.
     """
+    if loaded.adapter == UNKNOWN:
+        raise UserError(f"pretrained.clamp: blocks of {loaded.class_name} are not known; {ENTRY}")
     clamped, vectors = 0, 0
 
     def after(_: Any, args: tuple, output: Any) -> Any:

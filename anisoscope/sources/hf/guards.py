@@ -11,7 +11,7 @@ from scipy import stats
 
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
-from anisoscope.sources.hf.adapters import ENTRY
+from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import (
     LEAVE,
     Call,
@@ -49,11 +49,16 @@ def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
         streams, _ = residual_stream(loaded, tokens_T[None])
-    norm = type(loaded.final_norm).__name__
-    where = "no final norm" if loaded.final_norm is None else f"before the final norm ({norm})"
+    if loaded.adapter == UNKNOWN:
+        again = forward(loaded, tokens_T[None]).last_hidden_state
+        if not _is_close(loaded, again, lasts[0]):
+            raise UserError(f"{name}: its passes are random; set it to evaluation mode")
+        return f"hidden_states of {name}, without an entry: the last may be after a final norm"
     if not _is_close(loaded, final := loaded.apply_final_norm(streams[-1]), lasts[0]):
-        what = f"{name}: the last block's output, {where}, differs from the last hidden state"
-        raise UserError(f"{what}; {ENTRY}")
+        path = f"{loaded.adapter.final_norm or 'no final norm'} of the last block"
+        raise UserError(f"{name}: {path} differs from the last hidden state; {ENTRY}")
+    norm = loaded.adapter.final_norm
+    where = f"before the final norm ({norm})" if norm else "no final norm"
     agreement = f"the last gives the last hidden state to {distance(final, lasts[0]):.0e}"
     return f"block outputs, {where}; {agreement}"
 
@@ -77,6 +82,8 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     positions only.
     """
     name, adapter, computed_in = loaded.class_name, loaded.adapter, loaded.attributes["computed_in"]
+    if adapter == UNKNOWN:
+        raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
     if adapter.extra_scores:
         raise UserError(f"{name}: {adapter.extra_scores}; {LEAVE}")
     with Listener(loaded, heads=True) as heard:
@@ -224,7 +231,7 @@ def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
     longest = max_positions(loaded)
     if longest is not None and longest < window:
         raise UserError(f"window is {window}, this model has {longest} positions; lower window")
-    heads = getattr(loaded.model.config, "num_attention_heads", head + 1)
+    heads = head + 1 if loaded.adapter == UNKNOWN else loaded.model.config.num_attention_heads
     if head >= heads:
         raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 

@@ -1,6 +1,7 @@
 """Load a pretrained model from a hub, a folder or a GGUF file, and record what was read."""
 
 import contextlib
+import functools
 import inspect
 import logging
 import os
@@ -13,7 +14,7 @@ import transformers
 
 from anisoscope.config.pretrained_config import WeightsConfig
 from anisoscope.sources.hf import gguf_file
-from anisoscope.sources.hf.adapters import ENTRY, Adapter, find_adapter
+from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN, Adapter, adapter_name, find_adapter
 from anisoscope.sources.hf.pretrained_weights import (
     FORMATS,
     WeightLocation,
@@ -26,22 +27,16 @@ from anisoscope.utils.errors import UserError
 TOKENS = "input_ids"
 LOGGERS = ("httpx", "huggingface_hub")
 SAFE = {"trust_remote_code": False}
-# names of a norm after the last block, which lies next to the blocks or in the module around them
-NORMS = ("norm", "norm_f", "ln_f", "final_norm", "final_layer_norm", "final_layernorm")
-NORMS += ("layer_norm", "layernorm", "post_layernorm")
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
 class PretrainedModel(NamedTuple):
-    """A loaded model, its parts, and the facts that tables record."""
+    """A loaded model with its adapter and the facts that tables record."""
 
     model: Any  # with its head, if the file has one
+    adapter: Adapter
     attributes: dict[str, Any]  # what tables record of the weights
-
-    @property
-    def adapter(self) -> Adapter:
-        return find_adapter(self.model.config)
 
     @property
     def class_name(self) -> str:
@@ -57,24 +52,11 @@ class PretrainedModel(NamedTuple):
     @property
     def stack(self) -> Any:
         """The module that holds the blocks: the base, or one of its stages."""
-        path = self.adapter.stack_path
-        return self.base.get_submodule(path) if path else self.base
-
-    def find_blocks(self) -> tuple[Any, list[Any]]:
-        """Return the module that lists the blocks, and the blocks: the list with most parameters."""
-        lists = [
-            (holder, part)
-            for holder in self.stack.modules()
-            for part in holder.children()
-            if isinstance(part, torch.nn.ModuleList)
-        ]
-        if not lists or (self.model.config.is_encoder_decoder and not self.adapter.stack_path):
-            raise UserError(f"{self.class_name} has no single list of blocks; {ENTRY}")
-        return max(lists, key=lambda pair: sum(x.numel() for x in pair[1].parameters()))
+        return find_module(self.base, self.adapter.stack_path) or self.base
 
     @property
     def block_modules(self) -> list[Any]:
-        return [*self.find_blocks()[1]]
+        return [x for x in self.stack.modules() if type(x).__name__ == self.adapter.block_class]
 
     @property
     def reads_text(self) -> bool:
@@ -82,36 +64,27 @@ class PretrainedModel(NamedTuple):
 
     @property
     def blocks(self) -> int:
-        if not hasattr(self.model.config, "num_hidden_layers"):
+        config, setting = self.model.config, self.adapter.blocks_per_layer
+        if not hasattr(config, "num_hidden_layers"):
             raise UserError(f"{self.class_name} does not say how many layers it has; {ENTRY}")
-        return self.model.config.num_hidden_layers
-
-    @property
-    def final_norm(self) -> Any:
-        """The norm after the last block; None: none."""
-        exists = self.adapter.final_norm
-        if not (getattr(self.model.config, exists) if isinstance(exists, str) else exists):
-            return None
-        around = self.find_blocks()[0], self.stack
-        norms = [getattr(module, name, None) for module in around for name in NORMS]
-        return next((norm for norm in norms if norm is not None), None)
-
-    @property
-    def final_projection(self) -> Any:
-        """The map from the final norm to narrower embeddings, as in OPT; None: none."""
-        return getattr(self.find_blocks()[0], "project_out", None)
+        return config.num_hidden_layers * (getattr(config, setting) if setting else 1)
 
     def apply_final_norm(self, last_BTD: Any) -> Any:
         """Apply the final norm to the last block's output; return the model's last hidden state."""
-        for module in (self.final_norm, self.final_projection):
+        for path in (self.adapter.final_norm, self.adapter.final_projection):
+            module = find_module(self.base, path)
             last_BTD = last_BTD if module is None else module(last_BTD)
         return last_BTD
 
 
 def tokens_per_position(settings: Any) -> int:
     """Return how many tokens share a position."""
-    setting = find_adapter(settings).tokens_per_position
+    setting = find_adapter(adapter_name(settings)).tokens_per_position
     return getattr(settings, setting) if setting else 1
+
+
+def find_module(module: Any, path: str | None) -> Any:
+    return functools.reduce(getattr, path.split("."), module) if path else None
 
 
 def quiet_libraries() -> None:
@@ -174,10 +147,10 @@ def main_input(settings: Any) -> str:
 def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedModel:
     """Load the weights; UserError where one is missing, has another shape or is not finite."""
     settings = read_settings(location)
-    header, own_attention = None, find_adapter(settings).score_exponent is not None
+    adapter, header = find_adapter(adapter_name(settings)), None
     options: dict[str, Any] = {
         "dtype": getattr(torch, weights.dtype),
-        "attn_implementation": "eager" if own_attention else None,
+        "attn_implementation": attention_implementation(adapter),
         "output_loading_info": True,
         "ignore_mismatched_sizes": True,  # refused below with the names of the weights
         "device_map": weights.device_map or None,
@@ -211,7 +184,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         "not_read": len(info["unexpected_keys"]),
         "revision": revision,
     }
-    return PretrainedModel(model, attributes)
+    return PretrainedModel(model, adapter, attributes)
 
 
 def library_versions(model: Any) -> dict[str, str]:
@@ -220,15 +193,16 @@ def library_versions(model: Any) -> dict[str, str]:
     return {"model_class": type(model).__name__, **versions}
 
 
-def attention_implementation(model: Any) -> str:
-    """Return how attention is computed outside a `Listener`."""
-    own_attention = find_adapter(model.config).score_exponent is not None
-    return "sdpa" if model._supports_sdpa and not own_attention else "eager"
+def attention_implementation(adapter: Adapter) -> str | None:
+    """Return how attention is computed outside a `Listener`; None: the default of the library."""
+    if adapter == UNKNOWN:
+        return None
+    return "sdpa" if adapter.score_exponent is None and not adapter.extra_scores else "eager"
 
 
 def find_class(settings: Any, gguf: bool = False) -> Any:
     """Return the class of transformers that loads the weights."""
-    name = find_adapter(settings).model_class or (settings.architectures or [""])[0]
+    name = find_adapter(adapter_name(settings)).model_class or (settings.architectures or [""])[0]
     other = transformers.AutoModelForCausalLM if gguf else transformers.AutoModel
     return getattr(transformers, name, None) or other
 

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding, logits
+from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.extract import residual_stream, to_array
 from anisoscope.sources.hf.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
-from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.load_model import PretrainedModel, find_module
 from anisoscope.utils.errors import UserError
 
 FAMILY = "logit_lens"
@@ -20,17 +21,17 @@ FAMILY = "logit_lens"
 LARGE, SMALL = 1e4, 1e-3
 
 
-def missing_head(name: str) -> str | None:
+def missing_head(adapter: Adapter, name: str) -> str | None:
     """Return why the logit lens cannot be applied to a class; None: it can."""
-    if head_task(name) == NEXT_TOKEN:
-        return None
-    return f"{name} has no head of norm and matrix that predicts the next token"
+    if head_task(name) != NEXT_TOKEN:
+        return f"{name} has no head of norm and matrix that predicts the next token"
+    return f"the final norm of {name} is not known" if adapter == UNKNOWN else None
 
 
 def make_unembedding(loaded: PretrainedModel) -> Unembedding:
     """Combine the final norm, the projection after it and the head, in float32."""
     head = loaded.model.get_output_embeddings()
-    after = loaded.final_projection
+    after = find_module(loaded.base, loaded.adapter.final_projection)
     if head.weight.device.type == "meta":
         what = f"{FAMILY} needs the unembedding in memory"
         raise UserError(f"{what}; leave pretrained.device_map out")
@@ -40,7 +41,7 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
         if after.bias is not None:
             bias_V = unembedding_VD @ to_array(after.bias) + (0.0 if bias_V is None else bias_V)
         unembedding_VD = unembedding_VD @ to_array(after.weight)
-    norm = _probe_norm(loaded.final_norm, unembedding_VD.shape[1])
+    norm = _probe_norm(find_module(loaded.base, loaded.adapter.final_norm), unembedding_VD.shape[1])
     settings = loaded.model.config
     divisor = getattr(settings, "logits_scaling", None) or 1.0
     factor = (getattr(settings, "logit_scale", None) or 1.0) / divisor

@@ -26,7 +26,7 @@ from anisoscope.config.pretrained_config import (
 from anisoscope.results import join
 from anisoscope.sources import array_checks
 from anisoscope.sources.hf import guards, load_model, logits, separate_texts
-from anisoscope.sources.hf.adapters import find_adapter
+from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.revision import (
@@ -82,6 +82,8 @@ def measure_model(
 
         if revision is None or isinstance(revision, str):
             return measure(revision)
+        if not revision:
+            raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=tuple(revision)))
         tables = [measure(name) for name in revisions.values()]
     read = ("windows", "first_tokens", "tokens_per_byte")
@@ -138,6 +140,8 @@ def open_model(
 ) -> tuple[PretrainedModel, Any]:
     """Return the model and its tokenizer, loading both where a name or a path is passed."""
     if isinstance(model, tuple):
+        if tokenizer is not None:
+            raise UserError("model is (model, tokenizer); leave tokenizer= out")
         model, tokenizer = model
     by_name = isinstance(model, str | os.PathLike)
     name = os.fspath(model) if by_name else MEMORY
@@ -167,11 +171,13 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
     if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
         what = f"model is a {name} in memory"
         raise UserError(f"{what}; pass its tokenizer of transformers, as (model, tokenizer)")
-    reader = find_adapter(model.config).model_class
-    if reader not in (None, name):
-        raise UserError(f"model is a {name}; pass a {reader}, which reads its text")
+    adapter = find_adapter(adapter_name(model.config))
+    if adapter.model_class not in (None, name):
+        raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
-    computed_in = _type_name(dtype)
+    if (computed_in := _type_name(dtype)) not in guards.CLOSE:
+        choices = " or ".join(guards.CLOSE)
+        raise UserError(f"{name} computes in {computed_in}; convert it to {choices}")
     load_model.check_finite(name, model)
     if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
         what = f"{name}: rotary frequencies are rounded to {computed_in}, as by .to()"
@@ -184,7 +190,7 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
         "computed_in": computed_in,
         "revision": MEMORY,
     }
-    return PretrainedModel(model, load_model.library_versions(model) | attributes)
+    return PretrainedModel(model, adapter, load_model.library_versions(model) | attributes)
 
 
 def _type_name(dtype: torch.dtype) -> str:
@@ -218,7 +224,8 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
         model.eval()
         for name, value in EVALUATION.items():
             setattr(model.config, name, value)
-        model.set_attn_implementation(load_model.attention_implementation(model))
+        if implementation := load_model.attention_implementation(loaded.adapter):
+            model.set_attn_implementation(implementation)
         with torch.no_grad():
             yield
     finally:

@@ -1,15 +1,15 @@
 """Read pictures or recordings as windows of a model, and choose the positions to measure.
 
 `Pictures` and `Recordings` have the same members: `name`, `unit` (what a window is), `count`,
-`attributes` (for tables), `prepare`, `shuffle` (the null model), and `sha256` of the files that were
-read. Letters: G batches, W windows, Z inputs.
+`attributes` (for tables), `prepare`, `shuffle` (the null model), `label`, and `sha256` of the files
+that were read. Letters: G batches, W windows, Z inputs.
 """
 
 import hashlib
 import math
 import pathlib
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ class Pictures:
     PROCESSOR, FILES, unit = "AutoImageProcessor", "pictures", "pictures"
 
     def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
-        self.processor, self.sha256 = processor, hashlib.sha256()
+        self.path, self.processor, self.sha256 = path, processor, hashlib.sha256()
         self.files = list_files(path, seed)
         self.mode = "L" if getattr(base.config, "num_channels", 3) == 1 else "RGB"
         self.name, self.count = f"pictures of {path.resolve().name}", len(self.files)
@@ -47,19 +47,14 @@ class Pictures:
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
         """Make the model's inputs (W, C, H, W) of these pictures."""
         inputs = []
-        for number in numbers:
-            picture = read_file(self.files[number], self.sha256, self._read)
+        for file in (self.files[number] for number in numbers):
+            self.sha256.update(str(file.relative_to(self.path)).encode() + file.read_bytes())
+            picture = read_picture(file, self.mode)
             inputs.append(self.processor(images=[picture], return_tensors="np")["pixel_values"][0])
         if len({x.shape for x in inputs}) > 1:
-            what = "data.path: the model's processor returns several sizes"
+            what = f"data.path {self.path}: the model's processor returns several sizes"
             raise UserError(f"{what}; name a folder of pictures of one size")
         return np.stack(inputs).astype(np.float32)
-
-    def _read(self, file: pathlib.Path) -> Image.Image:
-        with Image.open(file) as picture:
-            if picture.mode[0] in "IF":
-                raise ValueError(f"mode {picture.mode} has more than 8 bits a color")
-            return picture.convert(self.mode)
 
     def shuffle(
         self, numbers: Sequence[int], inputs_WCHW: np.ndarray, rng: np.random.Generator
@@ -69,6 +64,9 @@ class Pictures:
         pixels_CN = inputs_CWHW.reshape(len(inputs_CWHW), -1)
         mixed_CN = pixels_CN[:, rng.permutation(pixels_CN.shape[1])]
         return np.moveaxis(mixed_CN.reshape(inputs_CWHW.shape), 0, 1)
+
+    def label(self, number: int) -> str:
+        return self.files[number].name
 
 
 class Recordings:
@@ -81,32 +79,34 @@ class Recordings:
 
     def __init__(self, path: pathlib.Path, processor: Any, base: Any, positions: int, seed: int):
         self.processor, self.input = processor, base.main_input_name
-        self.rate, self.sha256 = processor.sampling_rate, hashlib.sha256()
+        self.rate = processor.sampling_rate
         length = samples_of_positions(base, processor, positions)
-        sounds, rates, samples = [], set(), 0
-        for file in list_files(path, seed):
-            sound, rate = read_file(file, self.sha256, read_recording)
-            shared = math.gcd(rate, self.rate)
+        self.files, self.sha256, rates = list_files(path, seed), hashlib.sha256(), set()
+        sounds, self.ends = [], []
+        for file in self.files:
+            self.sha256.update(str(file.relative_to(path)).encode() + file.read_bytes())
+            sound, rate = read_recording(file)
+            rates.add(rate)
             if rate != self.rate:
+                shared = math.gcd(rate, self.rate)
                 sound = signal.resample_poly(sound, self.rate // shared, rate // shared)
             sounds.append(sound.astype(np.float32))
-            rates.add(rate)
-            samples += len(sound)
-            if samples >= MOST_SECONDS * self.rate:
+            self.ends.append(len(sound) + (self.ends[-1] if self.ends else 0))
+            if self.ends[-1] >= MOST_SECONDS * self.rate:
                 break
         joined = np.concatenate(sounds)
         self.chunks = joined[: len(joined) // length * length].reshape(-1, length)
         self.name, self.count = f"recordings of {path.resolve().name}", len(self.chunks)
         self.unit = f"chunks of {length / self.rate:.3g} s"
-        seconds = f"{len(sounds)} recordings of {samples / self.rate:.1f} s in all"
+        seconds = f"{len(sounds)} recordings of {self.ends[-1] / self.rate:.1f} s in all"
         self.attributes = {
             "preparation": f"{type(processor).__name__} of the model, without padding",
             "joined": f"{seconds}, of {', '.join(map(str, sorted(rates)))} samples a second; "
             f"measured at {self.rate}",
         }
 
-    def _extract(self, chunks_WN: np.ndarray) -> np.ndarray:
-        inputs = self.processor(list(chunks_WN), sampling_rate=self.rate, return_tensors="np")
+    def _extract(self, pieces_WN: np.ndarray) -> np.ndarray:
+        inputs = self.processor(list(pieces_WN), sampling_rate=self.rate, return_tensors="np")
         return np.asarray(inputs[self.input], np.float32)
 
     def prepare(self, numbers: Sequence[int]) -> np.ndarray:
@@ -119,6 +119,12 @@ class Recordings:
         """Shuffle the samples of all windows together."""
         mixed = rng.permutation(self.chunks[list(numbers)].ravel())
         return self._extract(mixed.reshape(len(numbers), -1))
+
+    def label(self, number: int) -> str:
+        start = number * self.chunks.shape[1]
+        file = int(np.searchsorted(self.ends, start, side="right"))
+        begin = start - (self.ends[file - 1] if file else 0)
+        return f"{self.files[file].name} from {begin / self.rate:.2f} s"
 
 
 # reader by the name of a model's input
@@ -144,9 +150,16 @@ def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[Medi
         what = f"{loaded.class_name} reads {takes}"
         raise UserError(f"{what}; name a model of text, pictures or sound")
     media = MEDIA[takes]
-    if config.data.path is None:
+    if config.data.path is None or config.data.source != "enwik8":
         what = f"this model reads {media.FILES}, not text"
         raise UserError(f"{what}; name a folder of them with --config.data.path=")
+    for name, used in (
+        ("special_tokens", config.special_tokens),
+        ("characters", config.characters is not None),
+        ("data.clean", config.data.clean),
+    ):
+        if used:
+            raise UserError(f"{name} is for models that read text; leave it out")
     path, processor = pathlib.Path(config.data.path), read_tokenizer(location, media.PROCESSOR)
     files = media(path, processor, loaded.base, config.window, config.measure.seed)
     if not files.count:
@@ -184,8 +197,11 @@ def choose_windows(
         fixed_GWT = np.broadcast_to(fixed_T, (batches, windows, context))
         positions, probe = add_ordinary(probe, fixed_GWT, measure)
     front = ", ".join(f"{count} {name}" for name, count in special.items()) or "none"
-    described = f"{windows} {files.unit} × {batches} batches, {context} positions each"
-    attributes = files.attributes | {"windows": described, "special_tokens": front}
+    attributes = files.attributes | {
+        "windows": f"{windows} {files.unit} × {batches} batches, {context} positions each",
+        "special_tokens": front,
+        "first_windows": " | ".join(files.label(number) for number in window_GW[0][:3]),
+    }
     return Windows(probe, positions, fixed_T, context, attributes)
 
 
@@ -200,15 +216,18 @@ def list_files(path: pathlib.Path, seed: int) -> list[pathlib.Path]:
     return [files[place] for place in order[:MOST_FILES]]
 
 
-def read_file(file: pathlib.Path, sha256: Any, read: Callable[[pathlib.Path], Any]) -> Any:
-    """Read a file and add its bytes to the digest; UserError where it cannot be read."""
-    sha256.update(file.read_bytes())
+def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
+    """Read a picture in mode "RGB" or "L"; UserError where a color has more than 8 bits."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # about palettes, and chunks without sound
-            return read(file)
-    except Exception as error:  # of Pillow or SciPy, for damaged files and codecs
-        what = f"data.path: {file} cannot be read ({error})"
-        raise UserError(f"{what}; convert it, or move it away") from error
+        # warnings about palettes and large pictures
+        with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:
+            own_mode = picture.mode
+            if own_mode[0] not in "IF":
+                return picture.convert(mode)
+    except Exception as error:  # of Pillow or its plugins
+        raise UserError(f"data.path: {file} cannot be read as a picture; move it away") from error
+    what = f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a color"
+    raise UserError(f"{what}; save it with 8 bits")
 
 
 def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
@@ -216,6 +235,9 @@ def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
     config = base.config
     if base.main_input_name == "input_features" and hasattr(config, "max_source_positions"):
         return 2 * config.max_source_positions * processor.hop_length
+    if not hasattr(config, "conv_kernel"):
+        what = f"{type(base).__name__}: samples per position are unknown"
+        raise UserError(f"{what}; name another model")
     length = positions
     for kernel, stride in reversed([*zip(config.conv_kernel, config.conv_stride, strict=True)]):
         length = (length - 1) * stride + kernel
@@ -224,12 +246,17 @@ def samples_of_positions(base: Any, processor: Any, positions: int) -> int:
 
 def read_recording(file: pathlib.Path) -> tuple[np.ndarray, int]:
     """Read samples in float32 from -1 to 1, averaged over channels, and the sampling rate."""
-    rate, sound = wavfile.read(file)
+    try:
+        with warnings.catch_warnings(action="ignore"):  # about chunks that hold no sound
+            rate, sound = wavfile.read(file)
+    except Exception as error:  # of SciPy, for damaged files and codecs
+        advice = "write it as plain PCM, or move it away"
+        raise UserError(f"data.path: {file} cannot be read as a wav file; {advice}") from error
     if sound.dtype == np.uint8:
         sound = sound.astype(np.float32) / 128 - 1
     elif np.issubdtype(sound.dtype, np.integer):
         sound = sound.astype(np.float32) / -float(np.iinfo(sound.dtype).min)
     sound = sound.astype(np.float32).reshape(len(sound), -1).mean(axis=1)
     if not np.isfinite(sound).all():
-        raise ValueError("it holds numbers that are not finite")
+        raise UserError(f"data.path: {file} holds numbers that are not finite; move it away")
     return sound, rate

@@ -85,7 +85,8 @@ def modality_config(models: ModelsConfig, label: str, modality: str) -> Pretrain
     setting = "audio" if modality == "speech" else "images"
     if (path := getattr(models, setting)) is None:
         raise UserError(f"it reads {setting}; name a folder of them with --config.{setting}=FOLDER")
-    return replace(config, {"data.path": path})
+    changes = {"data.path": path, "data.clean": False, "characters": None, "special_tokens": False}
+    return replace(config, changes)
 
 
 def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str]:

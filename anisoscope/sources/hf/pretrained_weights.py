@@ -41,12 +41,17 @@ def find_weights(name: str, revision: str | None) -> WeightLocation:
     """Find the weights of a model; UserError where a local name leads to no readable weights."""
     path = pathlib.Path(name).expanduser()
     if path.suffix == ".gguf":
+        if not path.is_file():
+            raise UserError(f"{name} does not exist; check the path")
         if revision is not None:
             what = f"a GGUF file ({name}) has no revisions"
             raise UserError(f"pretrained.revisions: {what}; name a folder")
         return WeightLocation(str(path.parent), {"gguf_file": path.name}, True)
     if path.is_dir():
         folder = path if revision is None else path / revision
+        if not (folder / "config.json").is_file():
+            what = f"{folder} holds no model (no config.json)"
+            raise UserError(f"{what}; name another folder, or a .gguf file")
         if not any(folder.glob("*.safetensors")):
             what = f"{folder} holds no *.safetensors"
             raise UserError(f"{what}; pickled weights are never read: convert them")

@@ -41,6 +41,8 @@ SOURCES = {"src": "src_key_padding_mask", "tgt": "tgt_key_padding_mask"}
 
 def find_modules(model: nn.Module, hook_points: Any) -> dict[str, nn.Module]:
     """Return {name: module} for names of modules, or for such a dict."""
+    if not hook_points:
+        raise UserError("hook_points is empty; pass names that model.named_modules() lists")
     if isinstance(hook_points, Mapping):
         return dict(hook_points)
     names = [hook_points] if isinstance(hook_points, str) else [*hook_points]

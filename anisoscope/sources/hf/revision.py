@@ -16,7 +16,7 @@ from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import Measured, input_names
 from anisoscope.sources.hf import guards, logits
-from anisoscope.sources.hf.adapters import find_adapter
+from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens_per_position
 from anisoscope.sources.hf.pretrained_weights import find_weights
@@ -69,11 +69,13 @@ class Plan(NamedTuple):
 
 def unmeasurable_families(settings: Any, class_name: str) -> dict[str, str]:
     """Return the families that cannot be measured for a model's settings and class, and why."""
-    reasons: dict[str, str] = {}
-    if scores := find_adapter(settings).extra_scores:  # queries and keys do not determine them
-        reason = f"in models of type {settings.model_type!r} {scores}"
-        reasons |= dict.fromkeys(HEAD_FAMILIES, reason)
-    if reason := logits.missing_head(class_name):
+    adapter, entry, reasons = find_adapter(adapter_name(settings)), adapter_name(settings), {}
+    scores = adapter.extra_scores and f"in models of type {entry!r} {adapter.extra_scores}"
+    if adapter == UNKNOWN:
+        scores = f"models of type {entry!r} have no entry in sources/hf/adapters.py"
+    if scores:  # queries and keys do not determine them
+        reasons |= dict.fromkeys(HEAD_FAMILIES, scores)
+    if reason := logits.missing_head(adapter, class_name):
         reasons[logits.FAMILY] = reason
     if getattr(settings, "is_causal", True) is False:
         reasons[logits.FAMILY] = f"{class_name} sees the token that it is to predict"
@@ -100,7 +102,7 @@ def check_model(plan: Plan, loaded: PretrainedModel) -> None:
         guards.check_vocabulary(loaded, plan.windows.largest_token)
     if plan.heads or loaded.reads_text:
         guards.check_window(loaded, plan.config.window, plan.measure.projected_head)
-    if plan.unembedding and (reason := logits.missing_head(loaded.class_name)):
+    if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):
         raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
 
 
@@ -220,12 +222,10 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
 def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     """Describe model and windows, for tables and figures."""
     settings, attributes = loaded.model.config, loaded.attributes
-    heads = getattr(settings, "num_attention_heads", None)
+    heads = f", H={settings.num_attention_heads}" if loaded.adapter != UNKNOWN else ""
     joined = tokens_per_position(settings)
     unit = "tokens" if loaded.reads_text else "positions"
     unit += f" ({joined} at a position)" if joined > 1 else ""
-    size = f"{loaded.blocks} layers, D={settings.hidden_size}" + f", H={heads}" * (
-        heads is not None
-    )
+    size = f"{loaded.blocks} layers, D={settings.hidden_size}{heads}"
     windows = f"windows of {config.window} {unit}"
     return f"{attributes['model_class']}, {size}, {windows}, {attributes['weights_file']}"

@@ -54,6 +54,7 @@ def measure_revisions(
     check_tables(source)
     folder.claim(source.root, replace(source.config, FREE), new=True)
     with held(source.root, source.config, shared) as share:
+        folder.check_claim(source.root, replace(source.config, FREE), False)  # of another process
         folder.record_environment(source.root, source.corpus.record())
         sweep.sweep(source, stop, share, finish)
 

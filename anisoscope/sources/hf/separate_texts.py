@@ -80,6 +80,8 @@ def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, poole
         count += len(ids[-1])
         if count >= OFFERED * points and not (pooled and len(ids) < points):
             break
+    if not ids:
+        raise UserError(f"texts: none of {len(parts)} has a token; pass longer texts")
     text_N = np.repeat(np.arange(len(ids)), [len(ids_T) for ids_T in ids])
     position_N = np.concatenate([np.arange(len(ids_T)) for ids_T in ids])
     special_N = np.isin(np.concatenate(ids), special_ids(tokenizer))

@@ -3,6 +3,7 @@
 Letters: G batches of windows, S sets of positions.
 """
 
+import codecs
 import hashlib
 import os
 import pathlib
@@ -69,10 +70,19 @@ def read_texts(texts: Any) -> Text:
         if not os.path.isfile(path):
             what = f"texts: no file {os.fspath(texts)[:40]!r} exists"
             raise UserError(f"{what}; pass a list of texts, or a file's path")
-        content = path.read_bytes().decode("utf-8-sig")
+        try:
+            content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"texts: {path} is not UTF-8; pass a list of texts") from error
         return Text(path.name, content, [x for x in LINE_ENDS.split(content) if x.strip()])
-    columns = isinstance(texts, Mapping) or hasattr(texts, "column_names")
-    parts = list(texts["text"] if columns else texts)
+    columns = texts if isinstance(texts, Mapping) else getattr(texts, "column_names", None)
+    if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
+        what = f"no column is named text, only {', '.join(map(str, columns))[:40]}"
+        raise UserError(f"texts: {what}; pass a list of texts, one split or a column")
+    parts = list(texts if columns is None else texts["text"])
+    for number, part in enumerate(parts):
+        if not isinstance(part, str):
+            raise UserError(f"texts: number {number} is a {type(part).__name__}; pass strings")
     return Text(f"{len(parts)} texts", BREAK.join(parts), parts)
 
 

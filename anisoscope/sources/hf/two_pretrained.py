@@ -196,6 +196,8 @@ def make_side(
     sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
     text = sample.decode(errors="ignore")
     tokens_N, _ = encode_text(text, tokenizer)
+    if not tokens_N.size:
+        raise UserError("the text is empty; pass a longer one")
     guards.check_window(loaded, window, 0)
     guards.check_vocabulary(loaded, int(tokens_N.max()))
     length, attributes = int((window - frame) * len(sample) / tokens_N.size), loaded.attributes
@@ -221,6 +223,9 @@ def compare_models(
 ) -> xr.Dataset:
     """Compare two models as `anisoscope.compare_models` documents."""
     with as_arguments(), load_model.quiet(), contextlib.ExitStack() as modes:
+        for name, pair in {"labels": labels or ("", ""), "revisions": revisions}.items():
+            if isinstance(pair, str) or len(pair) != 2:
+                raise UserError(f"{name} is {pair!r}; pass two, one of each model")
         text = read_texts(texts)
         content = np.frombuffer(text.content.encode(), np.uint8)
         corpus = Corpus(

@@ -12,6 +12,7 @@ from anisoscope.config.tangents_config import TangentsConfig, check_settings, ea
 from anisoscope.data import unigrams
 from anisoscope.results import joined_files, step_files
 from anisoscope.sources.hf import guards, load_model, revision_sweep, token_windows
+from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.revision_sweep import Revisions
 from anisoscope.sources.sweep import is_outdated, sweep
 from anisoscope.subspaces import tangent_stage, tangent_tables
@@ -47,7 +48,9 @@ def find_task(config: PretrainedConfig) -> str:
     settings = load_model.read_settings(last)
     class_name = load_model.find_class(settings, last.is_gguf).__name__
     task, reason = guards.head_task(class_name), ""
-    if load_model.main_input(settings) != load_model.TOKENS:
+    if find_adapter(adapter_name(settings)) == UNKNOWN:
+        reason = f"models of type {settings.model_type!r} have no entry in sources/hf/adapters.py"
+    elif load_model.main_input(settings) != load_model.TOKENS:
         reason = f"{config.pretrained.name} reads no text, and predicts no tokens"
     elif task is None:
         reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"

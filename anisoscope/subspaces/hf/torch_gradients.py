@@ -29,9 +29,6 @@ from anisoscope.utils.errors import UserError
 LEAVE = "leave tangents.enabled out"
 # in shares of a random direction: a smaller share along the vector of ones is rounding
 ZERO = 1e-3
-# last names of the matrices of a block that write to the stream, whatever its class
-WRITERS = ("o", "o_proj", "out_proj", "out_lin", "c_proj", "dense", "Wo")
-WRITERS += ("down_proj", "dense_4h_to_h", "fc2", "fc_out", "lin2")
 Matrices = dict[str, list[list[Any]]]  # by block, the modules whose rows are stacked
 
 
@@ -207,29 +204,18 @@ def _tensor(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
     return torch.as_tensor(np.ascontiguousarray(x_JWT[part.fold, part.windows]), device=like.device)
 
 
-def matrix_name(path: str) -> str:
-    """Name a matrix, one of MATRICES, by its path below a block."""
-    part = "attention" if "attn" in path or "attention" in path else "mlp"
-    writes = path.rpartition(".")[2] in WRITERS and path != "intermediate.dense"
-    return f"{part}_out" if writes else part
-
-
 def collect_matrices(loaded: PretrainedModel) -> Matrices:
     """Collect the matrices as wide as the stream, block by block, without shared matrices."""
     width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
-    matrices = {name: [] for name in MATRICES}
-    matrices["embedding"] = [[table]] if table.weight.shape[1] == width else []
-    for block in loaded.block_modules:
-        found = {name: [] for name in MATRICES[1:]}
-        for path, module in block.named_modules():
-            if isinstance(module, torch.nn.Linear | Conv1D) and matrix_name(path) in found:
-                found[matrix_name(path)].append(module)
-        if any(x.ndim == 3 for x in block.parameters()):  # those of experts are no modules
-            found |= {"mlp": [], "mlp_out": []}
-        for name, modules in found.items():
-            matrices[name] += [modules] if modules else []
-    known = {"embedding"} | {x for x in matrices if len(matrices[x]) == loaded.blocks}
-    return {name: blocks if name in known else [] for name, blocks in matrices.items()}
+    matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}
+    for name in MATRICES[1:]:
+        paths = getattr(loaded.adapter.kernels, name, ())
+        paths = (paths,) if isinstance(paths, str) else paths
+        modules = [
+            [block.get_submodule(path) for path in paths] for block in loaded.block_modules if paths
+        ]
+        matrices[name] = modules if len(modules) == loaded.blocks else []
+    return matrices
 
 
 def parameters(matrices: Matrices) -> list[Any]:

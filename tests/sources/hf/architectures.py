@@ -14,9 +14,9 @@ import torch
 import transformers
 
 from anisoscope.sources.hf import guards
-from anisoscope.sources.hf.adapters import find_adapter
+from anisoscope.sources.hf.adapters import adapter_name, find_adapter
 from anisoscope.sources.hf.extract import read_activations
-from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.load_model import PretrainedModel, attention_implementation
 
 
 class Row(NamedTuple):
@@ -141,10 +141,11 @@ def build(row: Row | str) -> PretrainedModel:
     torch.manual_seed(0)
     kind = getattr(transformers, row.model)
     settings = kind.config_class(**row.settings)
-    own_attention = find_adapter(settings).score_exponent is not None
-    implementation = "eager" if own_attention else None
+    adapter = find_adapter(adapter_name(settings))
+    implementation = attention_implementation(adapter)
     model = kind._from_config(settings, attn_implementation=implementation).eval()
-    loaded = PretrainedModel(model, {"computed_in": "float32", "model_class": row.model})
+    facts = {"computed_in": "float32", "model_class": row.model}
+    loaded = PretrainedModel(model, adapter, facts)
     if not loaded.reads_text:
         model.requires_grad_(False)
         for weight in model.parameters():  # some classes begin with biases and class tokens of 0

@@ -3,15 +3,17 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.measurement.panel import MEASURED
+from anisoscope.results import joined_files
 from anisoscope.sources import activations
 from anisoscope.sources.hf import guards, measure_model
-from anisoscope.sources.hf.adapters import ADAPTERS
-from anisoscope.sources.hf.extract import read_activations
+from anisoscope.sources.hf.adapters import ADAPTERS, MODALITIES, UNKNOWN, adapter_name
+from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.revision import visible_sets
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.sources.hf.token_windows import tokens_at_positions
@@ -43,12 +45,17 @@ def test_block_outputs_and_attention_are_the_model_s_own(name):
 
 
 def test_every_entry_has_a_row():
-    types = {build(name).model.config.model_type for name in ROWS}
+    adapters = {name: build(name).adapter for name in ROWS}
+    assert {adapters[name] for name in ROWS if name not in TEXT} == set(MODALITIES.values())
+    types = {build(name).model.config.model_type for name in TEXT}
     assert types >= set(ADAPTERS) - {"clip"}  # its tower of text has a row
+    assert adapters["HuBERT"] != adapters["HuBERT, large"]
+    # a convolution after block 1 is no entry
+    assert adapter_name(transformers.DebertaV2Config(conv_kernel_size=3)) not in ADAPTERS
 
 
-LAST = "differs from the last hidden state"
 SOFTMAX = "softmax of queries and keys differs from the model's own attention by"
+NORM = "differs from the last hidden state"
 
 
 @pytest.mark.parametrize(
@@ -56,23 +63,22 @@ SOFTMAX = "softmax of queries and keys differs from the model's own attention by
     [
         ("Bloom", {"score_exponent": 0.0}, SOFTMAX),
         ("GPT-Neo", {"score_exponent": 0.5}, SOFTMAX),
-        ("gpt-oss", {"extra_scores": None}, "attention ran 0 times"),  # a sink
+        ("gpt-oss", {"extra_scores": None}, SOFTMAX),  # a sink, of which no mask tells
         ("GPT-J", {"score_exponent": None}, "attention ran 0 times in 3 blocks"),
-        ("CANINE", {"stack_path": None}, LAST),
-        ("EuroBERT", {"final_norm": False}, LAST),
-        ("HuBERT, large", {"final_norm": False}, LAST),
-        ("CLIP, of pictures", {"final_norm": True}, LAST),
-        ("Whisper", {"stack_path": None}, "has no single list of blocks"),
+        ("CANINE", {"stack_path": None}, "6 layers ran, 4 were expected"),
+        ("EuroBERT", {"final_norm": None}, NORM),
+        ("HuBERT, large", {"final_norm": None}, NORM),
+        ("OPT-350m", {"final_projection": None}, NORM),
+        ("ByT5", {"block_class": "T5LayerSelfAttention"}, NORM),
     ],
 )
-def test_a_wrong_entry_is_refused(name, entry, words, monkeypatch):
+def test_a_wrong_entry_is_refused(name, entry, words):
     loaded = build(name)
-    wrong = loaded.adapter._replace(**entry)
-    monkeypatch.setitem(ADAPTERS, loaded.model.config.model_type, wrong)
-    inputs = random_inputs(loaded)
-    with pytest.raises(UserError, match=words):  # noqa: PT012
-        guards.check_final_norm(loaded, inputs[0])
-        guards.check_attention(loaded, inputs)
+    wrong, inputs = loaded._replace(adapter=loaded.adapter._replace(**entry)), random_inputs(loaded)
+    with pytest.raises(UserError, match=words) as error:  # noqa: PT012
+        guards.check_final_norm(wrong, inputs[0])
+        guards.check_attention(wrong, inputs)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["Gemma 2", "DeBERTa-v3"])
@@ -118,20 +124,29 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     assert np.std(entropy_NH) > 0.01
 
 
-def test_a_class_that_no_table_names_is_read_like_any_other():
+def test_a_class_without_an_entry_is_read_as_it_reports_hidden_states(tmp_path):
     sizes = tiny_models.SIZES | {"num_key_value_heads": 2, "pad_token_id": 0, "head_dim": 8}
-    loaded = build(Row("HeliumForCausalLM", sizes))
-    assert "helium" not in ADAPTERS
-    assert compare_streams(loaded) < 1e-5
-    assert compare_attention(loaded) < 1e-5
-
-
-def test_a_stream_that_changes_between_blocks_is_refused():
-    """The convolution after block 1 of a DeBERTa-v2 is in the model's next layers only."""
-    settings = ROWS["DeBERTa-v3"].settings | {"conv_kernel_size": 3}
-    loaded = build(Row("DebertaV2Model", settings))
-    with pytest.raises(UserError, match="changes layer 1 between two blocks"):
-        read_activations(loaded, random_inputs(loaded)[None], 2)
+    loaded, tokens_WT = build(Row("HeliumForCausalLM", sizes)), tiny_models.tokens()
+    assert loaded.adapter == UNKNOWN
+    resid_NWTD = read_activations(loaded, tokens_WT[None], 2).resid_ZLBTD[0]
+    own = guards.model_outputs(loaded, tokens_WT, "hidden_states")
+    np.testing.assert_allclose(resid_NWTD, torch.stack(own).detach().numpy(), atol=1e-5)
+    with pytest.raises(UserError, match="HeliumForCausalLM has no entry"):
+        guards.check_attention(loaded, tokens_WT)
+    with pytest.raises(UserError, match="blocks of HeliumForCausalLM are not known"):
+        clamp_coordinates(loaded, 1.0, tokens_WT, 2)
+    tiny_models.save(loaded.model, tmp_path / "model")
+    (tmp_path / "text.txt").write_text(tiny_models.text())
+    options = {"name": tmp_path / "model", "families": "similarity,attention"}
+    process = tiny_models.run(
+        *tiny_models.flags(tmp_path, **options),
+        *("--config.measure.nulls=()", "--config.pretrained.max_bits_per_byte=100"),
+        *(f"--workdir={tmp_path / 'run'}", "--stages=measure"),
+    )
+    assert "family attention is left out" in process.stdout
+    results = joined_files.read_table(tmp_path / "run" / "results.nc")
+    assert "the last may be after a final norm" in results.attrs["residual_stream"]
+    assert "attention_entropy" not in results
 
 
 BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2}
@@ -145,8 +160,12 @@ SWIN = STAGES | {"image_size": 32, "num_heads": [2, 2], "window_size": 4}
 @pytest.mark.parametrize(
     ("name", "settings", "words"),
     [
-        ("BartModel", BART | {"vocab_size": 40}, "no single list of blocks"),
-        ("FunnelBaseModel", FUNNEL | {"vocab_size": 40}, "0 layers ran, 4 were expected"),
+        ("BartModel", BART | {"vocab_size": 40}, "0 layers ran, 3 were expected"),
+        (
+            "FunnelBaseModel",
+            FUNNEL | {"vocab_size": 40},
+            r"\(12, 32\), other layers have \(24, 32\)",
+        ),
         ("ResNetModel", RESNET, "returns maps of shape"),
         ("SwinModel", SWIN, "other layers have"),
     ],

@@ -8,8 +8,10 @@ import torch
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.transformer import build
 from anisoscope.sources.hf import guards
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, forward, read_activations
 from anisoscope.utils.errors import UserError
+from tests.program import refuse
 from tests.sources.hf import own_in_torch, tiny_models
 
 TOKENS = tiny_models.tokens()
@@ -41,7 +43,7 @@ def test_our_network_is_the_one_of_transformers(positions):
     params = jax.tree.map(lambda leaf: 4 * leaf + 0.05, network.init(jax.random.key(0)))
     logits_BTV, ours = jax.jit(network.apply)(params, TOKENS)
     theirs = own_in_torch.in_torch(model, params)
-    loaded = tiny_models.as_loaded(theirs)
+    loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
     np.testing.assert_allclose(logits_BTV, forward(loaded, TOKENS, theirs).logits, atol=1e-4)
     resid, q, k = (x[0] for x in read_activations(loaded, TOKENS[None], 2, True)[:3])
     np.testing.assert_allclose(ours.resid_LBTD, resid, atol=1e-4)
@@ -102,9 +104,12 @@ def test_no_coordinate_is_larger_after_any_block_and_later_blocks_read_that(kind
     assert guards.check_attention(loaded, TOKENS[:2])
 
 
-def test_what_clamps_nothing_is_refused():
+def test_what_clamps_nothing_is_refused(training, tmp_path):
     with pytest.raises(UserError, match="no coordinate is larger"):
         clamp_coordinates(tiny_models.loaded("llama"), 1e9, TOKENS, 2)
     # a revision that has none yet
     early = clamp_coordinates(tiny_models.loaded("llama"), 1e9, TOKENS, 2, needed=False)
     assert "in 0 of 144 vectors" in early
+    name = f"--config=experiments/pretrained.py:{training / 'step60'}"
+    words = "pretrained.clamp is -1.0; it must be above 0"
+    refuse(tmp_path / "run", words, name, "--config.pretrained.clamp=-1.0")

@@ -7,6 +7,7 @@ import torch
 import transformers
 
 from anisoscope.sources.hf import guards, logits
+from anisoscope.sources.hf.adapters import UNKNOWN
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.architectures import SIZES, Row, build
@@ -136,3 +137,11 @@ def test_the_noise_floor_is_the_largest_move_of_a_value():
     second["measured"]["anisotropy"][0, 0, 1, 0] = 1.25
     second["measured"]["anisotropy"][0, 0, 2, 3] = 9.0  # of a resample
     assert guards.noise_floor(first, second) == {"anisotropy": 0.25, "duplicate_points": 0.0}
+
+
+def test_random_passes_are_refused():
+    loaded = build(Row("BertModel", SIZES | {"hidden_dropout_prob": 0.5}))._replace(adapter=UNKNOWN)
+    guards.check_final_norm(loaded, TOKENS[0])
+    loaded.model.train()
+    with pytest.raises(UserError, match="its passes are random"):
+        guards.check_final_norm(loaded, TOKENS[0])

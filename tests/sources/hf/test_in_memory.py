@@ -158,6 +158,14 @@ def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
         assert token_windows.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
     assert token_windows.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
     assert token_windows.read_texts(Rows(["id", "text"])).parts == ["a", "b"]
+    path.write_bytes(b"caf\xe9 ")
+    for given, words in (
+        ({"train": Rows([])}, "no column is named text, only train"),
+        (Rows(["id", "body"]), "no column is named text, only id, body"),
+        (path, "is not UTF-8"),
+    ):
+        with pytest.raises(UserError, match=words):
+            token_windows.read_texts(given)
 
 
 FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": True}

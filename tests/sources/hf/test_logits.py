@@ -11,6 +11,7 @@ import anisoscope
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import activations
 from anisoscope.sources.hf import guards, logits
+from anisoscope.sources.hf.adapters import ADAPTERS
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -41,7 +42,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
     unembedding, tokens_T = logits.make_unembedding(loaded), tiny_models.tokens()[0]
     assert float(logits.check_logits(loaded, unembedding, tokens_T).split()[-1]) < 1e-5
     wrong = [unembedding._replace(unembedding_DV=unembedding.unembedding_DV * 1.01)]
-    if loaded.final_norm is not None:
+    if loaded.adapter.final_norm != "decoder.final_layer_norm" or name == "OPT":
         wrong.append(unembedding._replace(divides=0 * unembedding.divides))
     wrong += [unembedding._replace(cap=None)] if name == "Gemma 2" else []
     wrong += [unembedding._replace(bias_V=None)] if name in ("GPT-J", "Phi-1, 2") else []
@@ -77,7 +78,7 @@ def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
 
 @pytest.mark.parametrize(
     ("name", "kept"),
-    [("BertForMaskedLM", False), ("LlamaForCausalLM", True)],
+    [("BertForMaskedLM", False), ("HeliumForCausalLM", False), ("LlamaForCausalLM", True)],
 )
 def test_what_has_no_such_head_is_left_out(name, kept):
     settings = getattr(transformers, name).config_class(architectures=[name])
@@ -88,14 +89,14 @@ def test_what_has_no_such_head_is_left_out(name, kept):
 
 def test_half_precision_is_read_in_float32_and_what_is_missing_refused():
     model = tiny_models.model("llama").to(torch.bfloat16)
-    loaded = tiny_models.as_loaded(model, "bfloat16")
+    loaded = tiny_models.as_loaded(model, ADAPTERS["llama"], "bfloat16")
     unembedding = logits.make_unembedding(loaded)
     assert unembedding.unembedding_DV.dtype == np.float32
     logits.check_logits(loaded, unembedding, tiny_models.tokens()[0])
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**tiny_models.SIZES))
     with pytest.raises(UserError, match=r"leave pretrained\.device_map out"):
-        logits.make_unembedding(tiny_models.as_loaded(model))
+        logits.make_unembedding(tiny_models.as_loaded(model, ADAPTERS["llama"]))
     pair = tiny_models.model("bert"), tiny_models.tokenizer()
     with pytest.raises(ValueError, match=r"BertModel has no head of norm and matrix"):
         anisoscope.measure_model(pair, [tiny_models.text()], **SMALL)

@@ -123,6 +123,7 @@ def test_windows_are_the_pictures_that_they_are_called(world):
     names = [prepared[picture.tobytes()] for inputs in read_GWCHW for picture in inputs]
     # 2 batches of 2 folds of 2 pictures, none of them twice
     assert len({*names}) == len(names) == 8
+    assert windows.attributes["first_windows"].split(" | ") == names[:3]
     for one, mixed in zip(read_GWCHW, shuffled_GWCHW, strict=True):
         colors, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colors.tolist()) == sorted(others.tolist())
@@ -173,7 +174,7 @@ def only_jpg(pictures):
 @pytest.mark.parametrize(
     ("change", "setting", "words"),
     [
-        (only_deep, "measure.batches=1", "mode I;16 has more than 8 bits"),
+        (only_deep, "measure.batches=1", "deep.png has pixels of mode I;16"),
         (only_jpg, "measure.points=256", "holds 8 pictures, 17 positions each"),
     ],
 )
@@ -186,7 +187,7 @@ def test_pictures_that_cannot_be_used_are_one_line(world, tmp_path, change, sett
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (np.full(9, np.nan, np.float32), "numbers that are not finite"),
+        (np.full(9, np.nan, np.float32), "holds numbers that are not finite"),
         (np.zeros(900, np.int16), "holds no chunks of 0.133 s"),
     ],
 )

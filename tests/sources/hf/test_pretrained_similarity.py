@@ -202,7 +202,10 @@ def test_two_models_by_name_and_texts(world, training):
     ("change", "words"),
     [
         ({"texts": ["CAPITALS, " * 200]}, "are unknown to the tokenizer"),
+        ({"texts": [""]}, "empty"),
         ({"window": 300}, "this model has 64 positions; lower window"),
+        ({"labels": ("a",)}, "labels is .*; pass two"),
+        ({"revisions": "ab"}, "revisions is 'ab'; pass two"),
     ],
 )
 def test_two_models_are_checked_as_one_is(change, words):

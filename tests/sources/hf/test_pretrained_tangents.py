@@ -129,6 +129,7 @@ def test_what_is_gone_or_has_changed_is_made_again(swept, training, tmp_path, mo
         ("BertModel", "BertModel has no head that predicts tokens: no loss, no gradient"),
         ("BertForMaskedLM", "has no mask token"),
         ("ViTModel", "reads no text"),
+        ("XLNetLMHeadModel", "models of type 'xlnet' have no entry in sources/hf/adapters.py"),
     ],
 )
 def test_what_has_no_gradients_is_refused_before_it_is_read(training, tmp_path, name, words):

@@ -13,6 +13,7 @@ from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources.hf import guards
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.subspaces import tangent_gradients
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
@@ -27,8 +28,9 @@ LAYER_NORM_FIRST = {
     "OPT", "GPT-2", "GPT-J", "GPT-Neo", "Falcon-40B", "Falcon-7B", "Falcon-RW", "Bloom", "StarCoder2", "StableLM",
     "Command R", "Pythia", "OLMo", "Phi-1, 2",
 }  # fmt: skip
+OF_BLOCKS = {"attention", "attention_out", "mlp", "mlp_out"}
 MISSING = {"ALBERT": set(MATRICES), "OPT-350m": {"embedding"}}
-EXPERTS = ("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss")
+MISSING |= dict.fromkeys(("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss"), OF_BLOCKS)
 
 
 def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
@@ -49,7 +51,7 @@ def both(request):
     network = transformer.build(config, 20, "float32")
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     theirs = own_in_torch.in_torch(config, params)
-    loaded = tiny_models.as_loaded(theirs)
+    loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
     visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_gradients.basis(24, 23)
     fit, test = windows_of(20, seed=1), windows_of(20)
 
@@ -107,7 +109,7 @@ def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(n
         torch_gradients.ones_share(found)
     )
     missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
-    assert missing == ({"mlp", "mlp_out"} if name in EXPERTS else MISSING.get(name, set()))
+    assert missing == MISSING.get(name, set())
     for part, blocks in torch_gradients.collect_matrices(loaded).items():
         assert found.weights[part].shape == (len(blocks) or 1, width if blocks else 1, width), part
     slope_NPD = np.empty_like(found.gradient_NPD)

@@ -11,6 +11,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
 from anisoscope.sources.hf import load_model, pretrained_weights
+from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import Windows, make_windows
 from tests.program import here
@@ -46,7 +47,7 @@ def model(kind, **changes):
 
 
 def loaded(kind, **changes):
-    return as_loaded(model(kind, **changes))
+    return as_loaded(model(kind, **changes), find_adapter(kind))
 
 
 def load(name, revision=None):
@@ -55,8 +56,10 @@ def load(name, revision=None):
     return load_model.load_model(location, WeightsConfig(name=str(name)))
 
 
-def as_loaded(made, computed_in="float32"):
-    return PretrainedModel(made, {"computed_in": computed_in, "model_class": type(made).__name__})
+def as_loaded(made, adapter, computed_in="float32"):
+    return PretrainedModel(
+        made, adapter, {"computed_in": computed_in, "model_class": type(made).__name__}
+    )
 
 
 def tokens(windows=4, length=12):
