@@ -4,7 +4,8 @@ R replicates come last in every array: the whole cloud, then each resample (see 
 cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
@@ -58,9 +59,8 @@ class Clouds(NamedTuple):
     folds: int
     nearest_N: Searched | None  # of each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
+    nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
-    # the number of a permutation -> its clouds (N, P, D)
-    permuted: Callable[[Array], Array] | None = None
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
@@ -114,6 +114,18 @@ def over_neighborhoods(read: Callable[..., Values], cloud: Cloud) -> Values:
 
 def stack_trees(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def unstack(names: Iterable[str], values_Z: Any) -> dict[str, Any]:
+    """Split what `stack_trees` stacked, or results of it, by name."""
+    return {name: jax.tree.map(itemgetter(z), values_Z) for z, name in enumerate(names)}
+
+
+def map_samples(work: Callable[[Any], Any], samples: dict[str, Any]) -> dict[str, Any]:
+    """Apply `work` to each sample, all trees of equal shapes; it is compiled once for all."""
+    if not samples:
+        return {}
+    return unstack(samples, jax.lax.map(work, stack_trees([*samples.values()])))
 
 
 def section_count(folds: int) -> int:
