@@ -1,7 +1,8 @@
 """Clouds, their neighbors and their resamples: the input of the families.
 
 R replicates come last in every array: the whole cloud, then each resample (see intervals.py). A
-cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections.
+cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections, Z
+named samples, X anything that has a value at each point.
 """
 
 from collections.abc import Callable, Iterable
