@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
@@ -91,6 +92,18 @@ def sections(cloud_PD: Array, parts: Any) -> Array:
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
     """Apply `read` to weights of the points: all points, then all but each fold in turn."""
     return jax.vmap(read)(leave_out(folds, points))
+
+
+def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Array:
+    """Average over the points that count (None: all), of all folds and without each: (..., R).
+
+    NaN where no point counts.
+    """
+    points = value_XP.shape[-1]
+    counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
+    weight_RP = leave_out(folds, points) * counts_P[None]
+    kept_XP = jnp.where(counts_P, value_XP, 0.0)
+    return jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
