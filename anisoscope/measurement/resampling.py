@@ -102,8 +102,9 @@ def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Ar
     points = value_XP.shape[-1]
     counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
     weight_RP = leave_out(folds, points) * counts_P[None]
-    kept_XP = jnp.where(counts_P, value_XP, 0.0)
-    return jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
+    kept_XP = jnp.where(jnp.broadcast_to(counts_P, value_XP.shape), value_XP, 0.0)
+    sum_XR = jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST)
+    return sum_XR / jnp.broadcast_to(weight_RP.sum(axis=1), sum_XR.shape)
 
 
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
