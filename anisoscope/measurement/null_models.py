@@ -30,7 +30,6 @@ DRAWS = 4  # of a layer's Gaussian null model; their values are averaged
 EIGENVALUES = 4096  # over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
 FEWEST = 4  # draws of isotropic spectra
 PERMUTED = "permuted"
-PERMUTATIONS = 1  # in each batch; their values are averaged
 
 
 class Spread(NamedTuple):
@@ -110,23 +109,22 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
     return fall_back(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
 
 
-def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array, number: Array) -> Array:
+def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array) -> Array:
     """Select the same positions of other windows, (N, P, D); NaN where there is only one window."""
     layers, windows, context, width = resid_NWTD.shape
-    picks_P = permuted(picks_P, windows, context, key, number)
+    picks_P = permuted(picks_P, windows, context, key)
     clouds_NPD = resid_NWTD.reshape(layers, -1, width)[:, picks_P]
     return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
 
 
-def permuted(picks_P: Array, windows: int, context: int, key: Array, number: Array) -> Array:
+def permuted(picks_P: Array, windows: int, context: int, key: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 
-    The windows are put in a circle in random order, and each is replaced by the window `number` + 1
-    places further: none stays in place but a single one.
+    The windows are put in a circle in random order, and each is replaced by the next: none stays in
+    place but a single one.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
-    by_W = order_W[(jnp.arange(windows) + 1 + number % max(windows - 1, 1)) % windows]
-    other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(by_W)
+    other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(jnp.roll(order_W, -1))
     return other_W[picks_P // context] * context + picks_P % context
 
 

@@ -16,7 +16,14 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.null_models import DRAWS, Spread, gaussian, layer_keys, spread
+from anisoscope.measurement.null_models import (
+    DRAWS,
+    PERMUTED,
+    Spread,
+    gaussian,
+    layer_keys,
+    spread,
+)
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resampling import (
     Cloud,
@@ -24,8 +31,10 @@ from anisoscope.measurement.resampling import (
     Places,
     Searched,
     Types,
+    map_samples,
     search,
     stack_trees,
+    unstack,
 )
 from anisoscope.metrics.logit_lens import Unembedding
 
@@ -72,7 +81,7 @@ def panel(
     settings: MeasureConfig,
     key: Array,
     over: Over = jax.lax.map,
-    permuted: Callable[[Array], Array] | None = None,
+    permuted_NPD: Array | None = None,
     parts: int | None = None,
 ) -> dict[str, Values]:
     """Measure every quantity of every sample; pure and not jitted.
@@ -86,8 +95,8 @@ def panel(
             number, or a key for each layer (N,).
         over: Maps work over clouds and heads, one after another or several at once. Memory is that
             of the samples and of the clouds in work.
-        permuted: Returns the measured clouds with their windows in another order, by the number of
-            the permutation: the null model of comparisons.
+        permuted_NPD: The measured clouds with their windows in another order: the null model of
+            comparisons.
         parts: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
 
@@ -126,14 +135,14 @@ def panel(
         if compared:
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
-    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, over, permuted)
+    nulls = {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
+    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
     for family in families:
         if family.input_kind == "layers":
             add(family.compute(clouds))
         elif family.input_kind == "heads":
-            heads_Z = stack_trees([sample.heads for sample in samples.values()])
             compute = functools.partial(family.compute, folds=folds, over=over)
-            add(_unstack(samples, jax.lax.map(compute, heads_Z)))
+            add(map_samples(compute, {name: sample.heads for name, sample in samples.items()}))
         elif family.input_kind == "logit_lens":
             read = measured.unembedding, measured.target_P
             add({MEASURED: family.compute(measured.clouds_NPD, *read, folds, over)})
@@ -186,18 +195,10 @@ def _over_clouds(
     results = over(measure, jnp.arange(total * layers))
     found, nearest_ZN = jax.tree.map(lambda x: x.reshape(total, layers, *x.shape[1:]), results)
     values_ZN = found.pop(MEASURED)
-    by_sample = _unstack(samples, values_ZN)
+    by_sample = unstack(samples, values_ZN)
     for name, exact_ZN in found.items():  # a source may make a null model of this name too
         exact = {quantity: value_ZN[0] for quantity, value_ZN in exact_ZN.items()}
         by_sample[name] = by_sample.get(name, {}) | exact
     if null is not None:
         by_sample["gaussian"] = jax.tree.map(lambda x_ZN: x_ZN[len(samples) :].mean(0), values_ZN)
     return by_sample, nearest_ZN
-
-
-def _unstack(names: Iterable[str], values_Z: Values) -> dict[str, Values]:
-    """Split the values of samples, stacked on the first axis."""
-    return {
-        name: {quantity: value[z] for quantity, value in values_Z.items()}
-        for z, name in enumerate(names)
-    }

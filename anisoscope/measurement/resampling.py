@@ -1,15 +1,18 @@
 """Clouds, their neighbors and their resamples: the input of the families.
 
 R replicates come last in every array: the whole cloud, then each resample (see intervals.py). A
-cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections.
+cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections, Z
+named samples, X anything that has a value at each point.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics import cloud
@@ -58,9 +61,8 @@ class Clouds(NamedTuple):
     folds: int
     nearest_N: Searched | None  # of each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
+    nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
-    # the number of a permutation -> its clouds (N, P, D)
-    permuted: Callable[[Array], Array] | None = None
 
 
 def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
@@ -92,6 +94,19 @@ def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Valu
     return jax.vmap(read)(leave_out(folds, points))
 
 
+def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Array:
+    """Average over the points that count (None: all), of all folds and without each: (..., R).
+
+    NaN where no point counts.
+    """
+    points = value_XP.shape[-1]
+    counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
+    weight_RP = leave_out(folds, points) * counts_P[None]
+    kept_XP = jnp.where(jnp.broadcast_to(counts_P, value_XP.shape), value_XP, 0.0)
+    sum_XR = jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST)
+    return sum_XR / jnp.broadcast_to(weight_RP.sum(axis=1), sum_XR.shape)
+
+
 def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
     """Apply `read` to neighbors of one or several clouds: of the whole, then of each section."""
     whole = read(*(found.whole for found in searched))
@@ -114,6 +129,18 @@ def over_neighborhoods(read: Callable[..., Values], cloud: Cloud) -> Values:
 
 def stack_trees(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def unstack(names: Iterable[str], values_Z: Any) -> dict[str, Any]:
+    """Split what `stack_trees` stacked, or results of it, by name."""
+    return {name: jax.tree.map(itemgetter(z), values_Z) for z, name in enumerate(names)}
+
+
+def map_samples(work: Callable[[Any], Any], samples: dict[str, Any]) -> dict[str, Any]:
+    """Apply `work` to each sample, all trees of equal shapes; it is compiled once for all."""
+    if not samples:
+        return {}
+    return unstack(samples, jax.lax.map(work, stack_trees([*samples.values()])))
 
 
 def section_count(folds: int) -> int:

@@ -68,16 +68,14 @@ def measure_positions(
         for z, name in enumerate(input_names(settings))
     }
     clouds = {name: _pick_clouds(resid_LBTD, picks_P) for name, resid_LBTD in others.items()}
-    permuted = None
+    permuted_NPD = None
     if PERMUTED in settings.nulls:
-        permuted = functools.partial(
-            null_models.permuted_clouds, read_Z.resid_ZLBTD[0], picks_P, key
-        )
+        permuted_NPD = null_models.permuted_clouds(read_Z.resid_ZLBTD[0], picks_P, key)
     vectors = {}
     for family in (FAMILIES[name] for name in settings.families):
         if family.input_kind == "vectors":
             vectors |= family.compute(samples[MEASURED].heads, settings.projected_head)
-    return Measured(panel(samples, clouds, settings, key, over_clouds, permuted), vectors)
+    return Measured(panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors)
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:

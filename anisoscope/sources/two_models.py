@@ -3,8 +3,7 @@
 This file compares arrays and our runs, hf/two_pretrained.py pairs pretrained models. A comparison
 across different points, texts or settings is refused.
 
-Letters: M layers of the second model, K permutations, X places of all windows, G batches, S sets of
-positions.
+Letters: M layers of the second model, X places of all windows, G batches, S sets of positions.
 """
 
 import functools
@@ -26,7 +25,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import ArrayLike, as_vectors
 from anisoscope.models.model_settings import describe_model
@@ -62,7 +61,7 @@ class Clouds(NamedTuple):
 
     first_NPD: np.ndarray
     second_MPE: np.ndarray
-    null_KNPD: np.ndarray
+    permuted_NPD: np.ndarray
 
 
 class Pair(NamedTuple):
@@ -129,7 +128,7 @@ def measure_batches(
         return samples.assign_coords({"positions": list(positions)} | layers)
 
     table = summarize(schema, label(MEASURED), {PERMUTED: label(PERMUTED)})
-    return table.assign_attrs(permutations=PERMUTATIONS)
+    return table.assign_attrs(permutations=1)
 
 
 @jax.enable_x64(False)
@@ -137,22 +136,8 @@ def _measure_points(
     clouds: Clouds, index_P: Any, folds: int, parts: int | None
 ) -> dict[str, Values]:
     """Measure some of the points, as `resample` asks."""
-    return jax.device_get(measure_clouds(*(x[..., index_P, :] for x in clouds), folds, parts))
-
-
-@functools.partial(jax.jit, static_argnames=("folds", "parts"))
-@jax.default_matmul_precision("highest")
-def measure_clouds(
-    first_NPD: jax.Array,
-    second_MPE: jax.Array,
-    null_KNPD: jax.Array,
-    folds: int,
-    parts: int | None = None,
-) -> dict[str, Values]:
-    """Return {cloud: {quantity: (layer, other layer, R)}}; one program for clouds of a shape."""
-    return comparison_family.compare_models(
-        first_NPD, second_MPE, folds, lambda number: null_KNPD[number], parts
-    )
+    points = (x[:, index_P] for x in clouds)
+    return jax.device_get(comparison_family.compare_models(*points, folds, parts))
 
 
 def compare(
@@ -202,7 +187,7 @@ def compare(
     if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
         raise ValueError("the indexes of a and b differ; bring both into one order of points")
     sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
-    floats = array_chunks.WORK * ((1 + PERMUTATIONS) * sizes[0] + sizes[1])
+    floats = array_chunks.WORK * (2 * sizes[0] + sizes[1])
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
     array_chunks.check_memory(4 * floats, layers, None)
     a_NPD, b_MPE = (
@@ -210,22 +195,20 @@ def compare(
         for name, vectors in (("a", vectors_a), ("b", vectors_b))
     )
     chunks = cut_chunks(vectors_a, 1, folds, seed)
-    null_KNPD = np.stack([a_NPD[:, order_P] for order_P in _orders(vectors_a, seed)])
     with library_call(quiet):
-        clouds = Clouds(a_NPD, b_MPE, null_KNPD)
+        clouds = Clouds(a_NPD, b_MPE, a_NPD[:, _draw_order(vectors_a, seed)])
         table = measure_batches([[clouds]], chunks[0].folds, ("all",))
     attributes = describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
     return table.isel(positions=0, drop=True).assign_attrs(attributes)
 
 
-def _orders(vectors: array_checks.Vectors, seed: int) -> list[np.ndarray]:
-    """Draw an order of the points for each permutation: whole clusters in random order."""
+def _draw_order(vectors: array_checks.Vectors, seed: int) -> np.ndarray:
+    """Draw the order of the points in the null model: whole clusters in random order."""
     rng, points, cluster_P = np.random.default_rng(seed), vectors.shape[0], vectors.cluster_P
     if cluster_P is None:
-        return [np.roll(np.arange(points), rng.integers(1, points)) for _ in range(PERMUTATIONS)]
-    ranks = [rng.permutation(cluster_P.max() + 1) for _ in range(PERMUTATIONS)]
-    return [np.argsort(rank[cluster_P], kind="stable") for rank in ranks]
+        return np.roll(np.arange(points), rng.integers(1, points))
+    return np.argsort(rng.permutation(cluster_P.max() + 1)[cluster_P], kind="stable")
 
 
 def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
@@ -282,9 +265,8 @@ def _read_runs(
         first_NXD, second_MXE = (x.reshape(len(x), -1, x.shape[-1]) for x in both)
         sets = []
         for picks_P in probe.picks_SGP[:, batch]:
-            permute = functools.partial(null_models.permuted_clouds, both[0], picks_P, key)
-            null_KNPD = np.stack([permute(number) for number in range(PERMUTATIONS)])
-            sets.append(Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], null_KNPD))
+            permuted_NPD = np.asarray(null_models.permuted_clouds(both[0], picks_P, key))
+            sets.append(Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], permuted_NPD))
         yield sets
 
 

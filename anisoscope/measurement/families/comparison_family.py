@@ -1,18 +1,16 @@
 """Family comparison: pairs of layers, and pairs of clouds of the same points.
 
-Letters: M layers of another model, O other clouds to compare with, X null clouds and these together.
+Letter: M layers of another model.
 """
 
 import dataclasses
 import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.measurement.null_models import PERMUTATIONS, PERMUTED
+from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import (
     LAYER,
     LAYERS,
@@ -23,10 +21,8 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, over_sections, search, stack_trees
+from anisoscope.measurement.resampling import Clouds, Searched, map_samples, over_sections, search
 from anisoscope.metrics.comparison import (
-    Cka,
-    Nearest,
     PreparedCloud,
     compare_prepared,
     map_pairs,
@@ -87,11 +83,25 @@ def search_nearest(cloud_PD: Array, folds: int, parts: int | None = None) -> Sea
     return keep_nearest(search(cloud_PD, NEIGHBORS, folds, parts))
 
 
-class Layers(NamedTuple):
-    """Layers prepared for comparison: the clouds that CKA reads, and the nearest neighbors."""
+class Prepared(NamedTuple):
+    """A cloud prepared for comparison: what CKA reads, and the nearest neighbors."""
 
-    ready_N: PreparedCloud
-    nearest_N: Searched
+    ready: PreparedCloud
+    nearest: Searched
+
+
+def prepare(cloud_PD: Array, folds: int, parts: int | None = None) -> Prepared:
+    """Prepare a cloud for `compare_pair`; `parts` is that of `search`."""
+    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, parts))
+
+
+def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
+    """Compare two clouds of the same points, {kind: (R,)}."""
+    cka = compare_prepared(a.ready, b.ready, folds)
+    overlap = over_sections(
+        lambda *nearest: {"neighbor_overlap": neighbor_overlap(*nearest)}, a.nearest, b.nearest
+    )
+    return {"cka": cka.biased, "cka_unbiased": cka.unbiased} | overlap
 
 
 def compute(clouds: Clouds) -> dict[str, Values]:
@@ -99,111 +109,62 @@ def compute(clouds: Clouds) -> dict[str, Values]:
 
     Returns:
         {"measured": values of the clouds}; and where the windows can be permuted, "permuted": the
-        mean over a few permutations of the permuted clouds compared with the clouds themselves.
+        permuted clouds compared with the clouds themselves.
     """
-    others, folds, over, permuted = clouds.others, clouds.folds, clouds.over, clouds.permuted
+    folds, over = clouds.folds, clouds.over
+    measured_N = Prepared(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
+    prepared = map_samples(
+        lambda z_NPD: over(lambda cloud_PD: prepare(cloud_PD, folds), z_NPD),
+        clouds.nulls | clouds.others,
+    )
+    others = {name: prepared.pop(name) for name in clouds.others}
 
-    def layers(z_NPD: Array) -> Layers:
-        nearest_N = over(lambda cloud_PD: search_nearest(cloud_PD, folds), z_NPD)
-        return Layers(prepare_clouds(z_NPD, folds), nearest_N)
+    compare = functools.partial(compare_pair, folds=folds)
 
-    measured = Layers(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
-    nulls = [] if permuted is None else [permuted(number) for number in jnp.arange(PERMUTATIONS)]
-    null_K = others_O = None
-    if further := [*nulls, *others.values()]:
-        layers_X = jax.lax.map(layers, stack_trees(further))  # the search is compiled once for all
-        null_K = jax.tree.map(lambda x_X: x_X[: len(nulls)], layers_X)
-        others_O = jax.tree.map(lambda x_X: x_X[len(nulls) :], layers_X) if others else None
-    names = list(others)
-    by_cloud = {MEASURED: _compare(measured, measured, others_O, names, folds, over)}
-    if nulls:
-        values_K = jax.lax.map(
-            lambda null: _compare(null, measured, others_O, names, folds, over), null_K
+    def compare_layers(layers_N: Prepared) -> Values:
+        found = map_samples(
+            lambda other_N: over(lambda pair: compare(*pair), (layers_N, other_N)), others
         )
-        by_cloud[PERMUTED] = {name: value_K.mean(axis=0) for name, value_K in values_K.items()}
-    return by_cloud
+        found["layers"] = map_pairs(compare, layers_N, measured_N)
+        return {
+            f"{kind}_{name}": value
+            for name, values in found.items()
+            for kind, value in values.items()
+        }
+
+    return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
 
 
+@functools.partial(jax.jit, static_argnames=("folds", "parts"))
+@jax.default_matmul_precision("highest")
 def compare_models(
-    a_NPD: Array,
-    b_MPE: Array,
+    first_NPD: Array,
+    second_MPE: Array,
+    permuted_NPD: Array,
     folds: int,
-    permuted: Callable[[Array], Array],
     parts: int | None = None,
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
-    Works as `compute`, except that `permuted(number)` returns clouds of the first model. `parts` is
-    the number of sections that neighbors are resampled by; None for the number that folds allow.
+    Args:
+        first_NPD: Clouds of the first model.
+        second_MPE: Clouds of the second model.
+        permuted_NPD: The null model: clouds of the first model with its points in another order.
+        folds: Number of folds, of equally many points each.
+        parts: Number of sections that neighbors are resampled by; None for the number that the
+            folds allow.
+
+    Returns:
+        {"measured" or "permuted": {kind: (layer, other layer, R)}}.
     """
+    second_M = jax.lax.map(lambda cloud_PD: prepare(cloud_PD, folds, parts), second_MPE)
 
-    def find_neighbors(z_NPD: Array) -> Searched:
-        return _sections_first(
-            jax.lax.map(lambda cloud_PD: search_nearest(cloud_PD, folds, parts), z_NPD)
-        )
+    def compare_layer(first_PD: Array) -> Values:
+        first = prepare(first_PD, folds, parts)
+        return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
 
-    def overlaps(a_N: Nearest, b_M: Nearest) -> Values:
-        by_layer = jax.lax.map(lambda a: jax.lax.map(lambda b: neighbor_overlap(a, b), b_M), a_N)
-        return {"neighbor_overlap": by_layer}
-
-    b_M, b_neighbors = prepare_clouds(b_MPE, folds), find_neighbors(b_MPE)
-
-    def compare_layer(a_PD: Array) -> Cka:
-        a = prepare_cloud(a_PD, folds)
-        return jax.lax.map(lambda b: compare_prepared(a, b, folds), b_M)
-
-    def compare(z_NPD: Array) -> Values:
-        overlap = over_sections(overlaps, find_neighbors(z_NPD), b_neighbors)
-        return _named(jax.lax.map(compare_layer, z_NPD)) | overlap
-
-    null_K = jax.lax.map(lambda number: compare(permuted(number)), jnp.arange(PERMUTATIONS))
-    return {
-        MEASURED: compare(a_NPD),
-        PERMUTED: {name: value_K.mean(axis=0) for name, value_K in null_K.items()},
-    }
-
-
-def _compare(
-    layers: Layers,
-    measured: Layers,
-    others_O: Layers | None,
-    names: list[str],
-    folds: int,
-    over: Callable,
-) -> Values:
-    """Compare clouds, measured or permuted, with the measured clouds and with others."""
-    compare_ready = functools.partial(compare_prepared, folds=folds)
-    cka = map_pairs(compare_ready, layers.ready_N, measured.ready_N)
-    values = {f"{kind}_layers": value for kind, value in _named(cka).items()}
-    sections_first = [_sections_first(each.nearest_N) for each in (layers, measured)]
-    values |= over_sections(
-        lambda a, b: {"neighbor_overlap_layers": map_pairs(neighbor_overlap, a, b)}, *sections_first
-    )
-    if others_O is None:
-        return values
-
-    def compare_layer(pair: tuple[Layers, Layers]) -> Values:
-        layer, other = pair
-        pair_nearest = layer.nearest_N, other.nearest_N
-        overlap = over_sections(
-            lambda a, b: {"neighbor_overlap": neighbor_overlap(a, b)}, *pair_nearest
-        )
-        return overlap | _named(compare_ready(layer.ready_N, other.ready_N))
-
-    values_O = jax.lax.map(lambda other: over(compare_layer, (layers, other)), others_O)
-    return values | {
-        f"{kind}_{name}": value[i]
-        for kind, value in values_O.items()
-        for i, name in enumerate(names)
-    }
-
-
-def _named(cka: Cka) -> Values:
-    return {"cka": cka.biased, "cka_unbiased": cka.unbiased}
-
-
-def _sections_first(nearest_N: Searched) -> Searched:
-    return Searched(nearest_N.whole, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts))
+    samples = {MEASURED: first_NPD, PERMUTED: permuted_NPD}
+    return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
 FAMILIES = {"comparison": Family("layers", compute, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}

@@ -22,7 +22,7 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, leave_out, sections
+from anisoscope.measurement.resampling import Clouds, Searched, leave_out, map_samples, sections
 from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
@@ -85,14 +85,11 @@ LINEARITY = {
 
 def measure_alignment(clouds: Clouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R)."""
-    folds = clouds.folds
-    align_ready = functools.partial(cloud_pairs.align_prepared, folds=folds)
-    measured_N = prepare_clouds(clouds.points_NPD, folds)
-    by_sample = {MEASURED: map_pairs(align_ready, measured_N, measured_N)}
-    if clouds.permuted is not None:
-        permuted_N = prepare_clouds(clouds.permuted(jnp.array(0)), folds)
-        by_sample[PERMUTED] = map_pairs(align_ready, permuted_N, measured_N)
-    return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in by_sample.items()}
+    folds, samples = clouds.folds, {MEASURED: clouds.points_NPD} | clouds.nulls
+    prepared = map_samples(lambda x_NPD: prepare_clouds(x_NPD, folds), samples)
+    align = functools.partial(cloud_pairs.align_prepared, folds=folds)
+    found = map_samples(lambda x_N: map_pairs(align, x_N, prepared[MEASURED]), prepared)
+    return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in found.items()}
 
 
 def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
@@ -113,18 +110,17 @@ def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(IMBALANCE, values)
 
-    by_sample = {MEASURED: measure(clouds.nearest_N)}
-    if clouds.permuted is not None:
-        null_NPD = clouds.permuted(jnp.array(0))
-        by_sample[PERMUTED] = measure(
-            clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), null_NPD)
-        )
-    return by_sample
+    def find_neighbors(x_NPD: Array) -> Searched:
+        return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), x_NPD)
+
+    return map_samples(
+        measure, {MEASURED: clouds.nearest_N} | map_samples(find_neighbors, clouds.nulls)
+    )
 
 
 def measure_linearity(clouds: Clouds) -> dict[str, Values]:
     """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
-    clouds_NPD, permuted = clouds.points_NPD, clouds.permuted
+    clouds_NPD = clouds.points_NPD
     keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
@@ -142,12 +138,7 @@ def measure_linearity(clouds: Clouds) -> dict[str, Values]:
             for name, value in scores.items()
         }
 
-    by_sample = {MEASURED: measure_layers(clouds_NPD)}
-    return (
-        by_sample
-        if permuted is None
-        else by_sample | {PERMUTED: measure_layers(permuted(jnp.array(0)))}
-    )
+    return map_samples(measure_layers, {MEASURED: clouds_NPD} | clouds.nulls)
 
 
 FAMILIES = {

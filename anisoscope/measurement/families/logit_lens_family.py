@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.lax import Precision
 
 from anisoscope.measurement.quantity import (
     AT_LEAST_1,
@@ -18,7 +17,7 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import leave_out
+from anisoscope.measurement.resampling import fold_means, leave_out
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.logit_lens import Unembedding
 
@@ -86,17 +85,8 @@ def compute(
 ) -> Values:
     """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
     points = clouds_NPD.shape[1]
-    keep_RP = leave_out(folds, points)
     target_P = jnp.full(points, -1) if target_P is None else target_P
     lens, tokens_DC = logit_lens.lens(clouds_NPD, how, target_P), logit_lens.token_directions(how)
-
-    def mean(value_NP: Array, counts_P: Array) -> Array:
-        weight_RP = keep_RP * counts_P[None]
-        kept_NP = jnp.where(counts_P[None], value_NP, 0.0)
-        return (
-            jnp.matmul(kept_NP, weight_RP.T, precision=Precision.HIGHEST)
-            / weight_RP.sum(axis=1)[None]
-        )
 
     def measure_cloud(cloud_PD: Array) -> Values:
         def read(keep_P: Array) -> Values:
@@ -106,16 +96,16 @@ def compute(
                 "target_token_collapse": collapse,
             }
 
-        return jax.lax.map(read, keep_RP)
+        return jax.lax.map(read, leave_out(folds, points))
 
-    every_P, known_P = jnp.ones(points, bool), target_P >= 0
+    known_P = target_P >= 0
     values = {
-        "logit_lens_entropy": mean(lens.entropy_NP, every_P),
-        "logit_lens_divergence": mean(lens.divergence_NP, every_P),
-        "logit_lens_loss": mean(-lens.log_probability_NP / math.log(2), known_P),
-        "logit_lens_probability": mean(jnp.exp(lens.log_probability_NP), known_P),
-        "logit_lens_rank": mean(lens.rank_NP, known_P),
-        "logit_lens_settled": mean(lens.settled_NP, every_P),
+        "logit_lens_entropy": fold_means(lens.entropy_NP, folds),
+        "logit_lens_divergence": fold_means(lens.divergence_NP, folds),
+        "logit_lens_loss": fold_means(-lens.log_probability_NP / math.log(2), folds, known_P),
+        "logit_lens_probability": fold_means(jnp.exp(lens.log_probability_NP), folds, known_P),
+        "logit_lens_rank": fold_means(lens.rank_NP, folds, known_P),
+        "logit_lens_settled": fold_means(lens.settled_NP, folds),
     }
     return values | over(measure_cloud, clouds_NPD)
 

@@ -2,10 +2,9 @@
 
 import jax.numpy as jnp
 from jax import Array
-from jax.lax import Precision
 
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
-from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
+from anisoscope.measurement.resampling import Cloud, fold_means, leave_out, over_folds
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
 from anisoscope.metrics.leading import lower_median
@@ -79,11 +78,12 @@ def measure_outliers(cloud: Cloud) -> Values:
     nonzero_P = jnp.asarray(cloud_PD).any(axis=1)
     peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
-    def measure_kept(keep_P: Array) -> Values:
-        values = {name: read(cloud_PD, keep_P) for name, read in READERS.items()}
-        return values | {"coordinate_peak": (keep_P * peak_P).sum() / (keep_P * nonzero_P).sum()}
-
-    values = over_folds(measure_kept, folds, points)
+    values = over_folds(
+        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in READERS.items()},
+        folds,
+        points,
+    )
+    values["coordinate_peak"] = fold_means(peak_P, folds, nonzero_P)
     values["top_coordinate_variance_share"] = values["top_coordinate_variance_share"].T
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
@@ -98,13 +98,12 @@ def measure_massive(cloud: Cloud) -> Values:
 
     Norms are compared with the median norm of the whole cloud.
     """
-    keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     norm_P = jnp.linalg.norm(jnp.asarray(cloud.points_PD, jnp.float32), axis=1)
 
     def share(ratio_P: Array) -> Array:
         # the sum makes the share NaN where a norm is NaN
         above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
-        return jnp.matmul(above, keep_RP.T, precision=Precision.HIGHEST) / keep_RP.sum(axis=1)[None]
+        return fold_means(above, cloud.folds)
 
     return {
         "massive_points": share(outliers.coordinate_peaks(cloud.points_PD)),

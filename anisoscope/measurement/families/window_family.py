@@ -4,10 +4,9 @@ import math
 
 import jax.numpy as jnp
 from jax import Array
-from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Family, Quantity, Values, count, magnitude
-from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
+from anisoscope.measurement.resampling import Cloud, fold_means, over_folds
 from anisoscope.metrics import windows
 
 TRAJECTORY = {
@@ -60,10 +59,6 @@ def measure_trajectory(cloud: Cloud) -> Values:
         time_P = cloud.places.time_P
         turns = windows.turns(cloud.points_PD, cloud.places.window_P, time_P)
     angle_P, walk_P = (jnp.where(turns.valid_P, value_P, 0.0) for value_P in turns[:2])
-    weight_RP = leave_out(cloud.folds, points) * turns.valid_P[None]
-
-    def mean(value_P: Array) -> Array:
-        return jnp.matmul(weight_RP, value_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
 
     def stretches(keep_P: Array) -> Values:
         return {
@@ -74,21 +69,19 @@ def measure_trajectory(cloud: Cloud) -> Values:
 
     by_position = over_folds(stretches, cloud.folds, points)
     return {
-        "curvature": mean(angle_P),
-        "curvature_random_walk": mean(walk_P),
+        "curvature": fold_means(angle_P, cloud.folds, turns.valid_P),
+        "curvature_random_walk": fold_means(walk_P, cloud.folds, turns.valid_P),
         "curvature_points": turns.valid_P.sum(dtype=jnp.int32),
     } | {name: value.T for name, value in by_position.items()}
 
 
 def measure_windows(cloud: Cloud) -> Values:
     """Average over windows, (R,); NaN where the windows of the points are unknown."""
-    keep_RP = leave_out(cloud.folds, len(cloud.points_PD))
     if cloud.places is None:
-        return dict.fromkeys(WINDOWS, jnp.full(len(keep_RP), jnp.nan))
-    entropy_P, first_P = windows.prompt_entropy(cloud.points_PD, cloud.places.window_P)
-    weight_RP = keep_RP * first_P[None]
-    mean_R = jnp.matmul(weight_RP, entropy_P, precision=Precision.HIGHEST) / weight_RP.sum(axis=1)
-    return dict.fromkeys(WINDOWS, mean_R)
+        entropy_P, first_P = jnp.full(len(cloud.points_PD), jnp.nan), None
+    else:
+        entropy_P, first_P = windows.prompt_entropy(cloud.points_PD, cloud.places.window_P)
+    return dict.fromkeys(WINDOWS, fold_means(entropy_P, cloud.folds, first_P))
 
 
 FAMILIES = {

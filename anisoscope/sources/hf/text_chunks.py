@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.null_models import PERMUTATIONS
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import UserError
 
@@ -27,7 +26,7 @@ class CommonPoints(NamedTuple):
     chunk_M: np.ndarray  # the number of each point's chunk
     places_2M: np.ndarray  # positions in the chunk, of the first model and of the second
     picks_SP: np.ndarray  # indices of points, by set of positions
-    others_KM: np.ndarray  # the null model: a point of another chunk for each point
+    other_M: np.ndarray  # the null model: a point of another chunk for each point
 
 
 def draw_chunks(valid: bytes, length: int, seed: int) -> Iterator[bytes]:
@@ -73,8 +72,8 @@ def common_points(
         folds.append(rows_M3)
     chunk_M, *places = np.concatenate(folds).T
     picks_SP = np.stack([np.concatenate(chosen) for chosen in picks])
-    others = [points_elsewhere(chunk_M, places[0], rng, number) for number in range(PERMUTATIONS)]
-    return CommonPoints(used, chunk_M, np.stack(places), picks_SP, np.stack(others))
+    other_M = points_elsewhere(chunk_M, places[0], rng)
+    return CommonPoints(used, chunk_M, np.stack(places), picks_SP, other_M)
 
 
 def token_ends(text: str, offsets: list[tuple[int, int]], names: list[str]) -> np.ndarray:
@@ -103,18 +102,17 @@ def shared_ends(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:
 
 
 def points_elsewhere(
-    chunk_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator, number: int
+    chunk_M: np.ndarray, place_M: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return for every point the point of another chunk nearest in position in the first model.
 
     Position 0 is replaced by position 0 only, since the first token's vector may be massive. The
-    chunks stand in a circle in random order; each is replaced by the chunk `number` + 1 places on,
-    as in null_models.
+    chunks stand in a circle in random order; each is replaced by the next, as in null_models.
     """
     count = int(chunk_M.max()) + 1
     order = rng.permutation(count)
     replacement = np.empty(count, int)
-    replacement[order] = np.roll(order, -1 - number % (count - 1))
+    replacement[order] = np.roll(order, -1)
     other_M = np.empty(len(chunk_M), int)
     for chunk in np.unique(chunk_M):
         here = np.flatnonzero(chunk_M == chunk)

@@ -126,9 +126,8 @@ def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterato
         first_NMD, second_MME = (read_points(side, points, n) for n, side in enumerate(sides))
         sets = []
         for picks_P in points.picks_SP:
-            null_KNPD = [first_NMD[:, other_M[picks_P]] for other_M in points.others_KM]
-            clouds = first_NMD[:, picks_P], second_MME[:, picks_P]
-            sets.append(Clouds(*clouds, np.stack(null_KNPD)))
+            permuted_NPD = first_NMD[:, points.other_M[picks_P]]
+            sets.append(Clouds(first_NMD[:, picks_P], second_MME[:, picks_P], permuted_NPD))
         yield sets
 
 

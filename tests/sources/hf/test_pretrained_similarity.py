@@ -21,6 +21,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
+from anisoscope.measurement.families.comparison_family import compare_models
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
@@ -106,9 +107,9 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert not first & set(points.picks_SP[1])
     fold = points.chunk_M[points.picks_SP].reshape(2, 2, -1)
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
-    assert (points.chunk_M[points.others_KM[0]] != points.chunk_M).all()
+    assert (points.chunk_M[points.other_M] != points.chunk_M).all()
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    measured = two_models.measure_clouds(a_NPD, b_NPD, a_NPD[None], MEASURE.folds)["measured"]
+    measured = compare_models(a_NPD, b_NPD, a_NPD, MEASURE.folds)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 
@@ -260,7 +261,7 @@ def test_where_tokens_end_and_what_stands_beside():
     first, second = np.array([0, 2, 3, 3, 7]), np.array([1, 3, 7, 7, 9])
     np.testing.assert_array_equal(text_chunks.shared_ends(first, second), [[3, 1], [4, 3]])
     chunk_M, place_M = np.array([0, 0, 1, 1, 1, 2]), np.array([0, 4, 0, 3, 9, 5])
-    found = text_chunks.points_elsewhere(chunk_M, place_M, np.random.default_rng(0), 0)
+    found = text_chunks.points_elsewhere(chunk_M, place_M, np.random.default_rng(0))
     assert (chunk_M[found] != chunk_M).all()
     for m, other in enumerate(found):
         there = chunk_M == chunk_M[other]
