@@ -37,7 +37,7 @@ ALONE = Alone()
 
 
 class Share(Alone):
-    """The share of this process in a folder; `shared` makes one."""
+    """The share of this process in a folder; `held` makes one."""
 
     def __init__(self, folder: pathlib.Path, file: Any):
         self.folder, self.file = folder, file  # .lock, open
