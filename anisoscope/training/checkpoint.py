@@ -232,3 +232,10 @@ class Checkpoints(CheckpointReader):
         finally:
             with contextlib.suppress(Exception) if self._failed else contextlib.nullcontext():
                 self._orbax.close()
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None or not processes.lost(error):  # a save would wait for that process
+            self.close()

@@ -99,7 +99,7 @@ def open_run(
     name: str, folder: pathlib.Path, kept: list[int], stack: contextlib.ExitStack
 ) -> SeedRun:
     """Open the run of a seed, its log at its newest checkpoint, until the stack closes."""
-    store = stack.enter_context(contextlib.closing(Checkpoints(folder / "checkpoints", kept)))
+    store = stack.enter_context(Checkpoints(folder / "checkpoints", kept))
     saved = max(store.steps(), default=-1)
     if saved < 0 and any(line["step"] > 0 for line in log.read_log(folder)):
         what = f"{folder / log.NAME} goes beyond step 0, and no checkpoint is left"

@@ -56,7 +56,7 @@ def crossings(
     """Find where a finished run reaches each gain over unigram, and save it in `loss_matched/`."""
     path, scheduled = run / LOSS_MATCHED / "crossings.json", CheckpointReader(run / "checkpoints")
     kept = {*checkpoint_steps(config)}
-    with contextlib.closing(Checkpoints(run / LOSS_MATCHED / "checkpoints", None)) as others:
+    with Checkpoints(run / LOSS_MATCHED / "checkpoints", None) as others:
         record = read_json(path, "move it elsewhere") if path.exists() else {}
         found = {float(gain): Crossing(**crossing) for gain, crossing in record.items()}
         # crossings of an earlier training in this folder do not count
@@ -131,7 +131,7 @@ def make_checkpoints(
     folder, store = run / REPLAYED / "checkpoints", open_checkpoints(run)
     check_reached(config, run, store, steps)
     if missing := {*steps} - {*store.all_steps()}:
-        with contextlib.closing(Checkpoints(folder, None)) as replayed:
+        with Checkpoints(folder, None) as replayed:
             for at, state in replay_states(config, corpus, run, missing, name, stop):
                 replayed.save(at, state)
     for at in sorted(steps):

@@ -1,6 +1,5 @@
 """What tests of the sweep share: a run measured, and changed."""
 
-import contextlib
 import shutil
 
 import jax.numpy as jnp
@@ -41,7 +40,7 @@ def exchanged(folder, step, other):
     """The checkpoint of a step was trained again and came out otherwise: as another one."""
     params = checkpoint.CheckpointReader(folder / "checkpoints").restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
-    with contextlib.closing(checkpoint.Checkpoints(folder / "checkpoints", None)) as store:
+    with checkpoint.Checkpoints(folder / "checkpoints", None) as store:
         store.save(step, State(params, {}, jnp.int32(step)))
 
 
