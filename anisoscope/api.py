@@ -62,35 +62,36 @@ def measure_model(
             (model, tokenizer). Only safetensors and GGUF files are read; no model's code is run.
         texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
             UTF-8 file. They are joined by blank lines, and windows are drawn at random.
-        revision: a branch, tag or commit of the hub; a folder in a local folder. Several, as
-            ("step1000", "step143000"), give one table with the dimension `step`.
-        tokenizer: of a model in memory; those of a name or folder come with it.
+        revision: a branch, tag or commit of the hub, or a subfolder of a local folder. Several,
+            such as ("step1000", "step143000"), give one table with the dimension `step`.
+        tokenizer: required for a model in memory; for a name or folder it replaces the one stored
+            with the weights.
         families: as for `measure`; "all" adds attention, sinks and logit_lens, where known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
-        seed: which windows, texts and positions are read.
-        window: tokens that the model reads at a time.
-        points: vectors of a cloud; of separate texts at most so many.
-        batches: clouds, of disjoint windows (2 by default) or texts (1).
+        seed: random seed that selects the windows, texts and positions.
+        window: number of tokens that the model reads at a time.
+        points: vectors in each cloud; for separate texts, the maximum.
+        batches: number of clouds, from disjoint windows (default 2) or texts (default 1).
         special_tokens: begin and end every window or text as the tokenizer begins and ends a text.
-        dtype: that the model computes in: "float32", "bfloat16" or "float16". A model in memory
-            keeps its own. All is measured in float32.
-        batch_size: windows or texts in one pass of the model.
+        dtype: in which the model computes: "float32", "bfloat16" or "float16". A model in memory
+            keeps its own. Measurements are always in float32.
+        batch_size: windows or texts in one forward pass.
         padding: "left" or "right" reads each text by itself, cut to the window. Lines of a file are
             texts. Texts of one length are read together, so none is padded: both sides are the same.
-        pool: "mean", "last", "cls" or several of these: a vector of each separate text, beside
-            those of tokens.
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
+        pool: "mean", "last", "cls" or several of these: also measure one vector for each separate
+            text.
+        quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
     Returns:
-        A Dataset as of `measure`, with the dimension positions: "all"; "without_first_token", of
-        every window or text; with special tokens "without_special"; and each of `pool`. `.attrs`
+        A Dataset like that of `measure`, with the dimension positions: "all"; "without_first_token"
+        (of every window or text); with special tokens "without_special"; and each of `pool`. `.attrs`
         have the model, text, windows, checks, and versions of the libraries.
 
     Warns:
         UserWarning: the model predicts the text worse than the frequencies of its tokens do.
 
     Raises:
-        ValueError: what cannot be read or measured; in one line.
+        ValueError: the input cannot be read or measured; the message is one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
 
     >>> options = {"families": "similarity", "window": 16, "points": 64, "nulls": ()}
@@ -142,22 +143,24 @@ def compare_models(
         a: the first model, as for `measure_model`; one in memory as (model, tokenizer).
         b: the second.
         texts: as for `measure_model`; joined by blank lines, and pieces are drawn at random.
-        revisions: of `a` and of `b`, as ("step1000", "step143000") of one model.
-        seed: which pieces and points are read, and of the null model.
-        window: tokens in a piece, on average, of the model whose tokens are shorter.
-        points: of a cloud.
-        batches: clouds, of disjoint pieces.
+        revisions: those of `a` and `b`, such as ("step1000", "step143000") of one model.
+        seed: random seed that selects pieces and points, and of the null model.
+        window: mean number of tokens in a piece, for the model with the shorter tokens.
+        points: number of points in each cloud.
+        batches: number of clouds, from disjoint pieces.
         special_tokens: begin and end every piece as the tokenizer begins and ends a text.
-        dtype: that models opened by name compute in: "float32", "bfloat16" or "float16".
-        labels: names of the models, for figures; else those of `a` and `b`.
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
+        dtype: in which models opened by name compute: "float32", "bfloat16" or "float16".
+        labels: names of the models in figures; by default those of `a` and `b`.
+        quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
     Returns:
-        A Dataset as of `compare`, with the dimension positions: "all", and "without_first_token"
-        of either model. The null model "permuted" pairs each point with one of another piece.
+        A Dataset like that of `compare`, with the dimension positions: "all", and
+        "without_first_token" of either model. The null model "permuted" pairs each point with one
+        of another piece.
 
     Raises:
-        ValueError: what cannot be read or compared, or too short a text; in one line.
+        ValueError: the input cannot be read or compared, or the text is too short; the message is
+            one line.
         ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
 
     >>> options = {"window": 16, "points": 64, "batches": 1}
@@ -187,14 +190,15 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     """Open a trained run: its settings, text, checkpoints and model. Nothing is written.
 
     Args:
-        folder: of one run, as runs/quickstart/decoder.
+        folder: the folder of one run, such as runs/quickstart/decoder.
 
     Returns:
         An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`,
         `.vectors(params, tokens)`. Steps that were never saved are trained again, in memory.
 
     Raises:
-        ValueError: there is no run, or its text has changed since it was trained; in one line.
+        ValueError: there is no run, or its text has changed since it was trained; the message is
+            one line.
 
     >>> run = open_run("runs/quickstart/decoder")
     >>> params, tokens = run.params(run.steps[-1]), run.windows(4)

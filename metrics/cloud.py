@@ -1,4 +1,7 @@
-"""Operations that cloud metrics share: centering, reductions that keep NaN. X, Y are any axes."""
+"""Operations that cloud metrics share: centering, and reductions that propagate NaN.
+
+X and Y are arbitrary axes.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +43,12 @@ def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
 def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:
     """Multiply matrices in all digits of float32, on every device."""
     return jnp.matmul(a, b, precision=Precision.HIGHEST)
+
+
+def small_gram(x_PD: Float[Array, "P D"]) -> Float[Array, "E E"]:
+    """Compute x^T x or x x^T, whichever is smaller: both have the same eigenvalues above 0."""
+    tall = x_PD.shape[0] >= x_PD.shape[1]
+    return product(x_PD.T, x_PD) if tall else product(x_PD, x_PD.T)
 
 
 def largest(x: Float[Array, "*X Y"]) -> Float[Array, "*X"]:

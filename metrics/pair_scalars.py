@@ -81,7 +81,7 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
     return cloud_pairs.information_imbalance(nearest_1P, nearest.first_P[None], y)[0]
 
 
-@public_metric(least_k=1)
+@public_metric()
 def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
     """Share of a point's k nearest in x that are among its k nearest in y, on average.
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from anisoscope.metrics import dimension, estimators, scale, similarity, spectrum, windows
-from anisoscope.metrics.cloud import Scalar, centered, product, scale_to_unit
+from anisoscope.metrics.cloud import Scalar, centered, scale_to_unit, small_gram
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
@@ -186,7 +186,7 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
     return scale.levina_bickel(_search(x, k), k)
 
 
-@public_metric(least_k=1)
+@public_metric()
 def gride(x: ArrayLike, k: int = 2) -> Scalar:
     """Intrinsic dimension at a scale: the likeliest for the ratios of the 2k-th to the k-th distance.
 
@@ -282,9 +282,7 @@ def _top_share(x_PD: Array) -> Array:
 
     `spectrum.anisotropy_uncentered` has a bisection, which has no gradient.
     """
-    x_PD = scale_to_unit(x_PD)
-    tall = x_PD.shape[0] >= x_PD.shape[1]
-    square_EE = product(x_PD.T, x_PD) if tall else product(x_PD, x_PD.T)
+    square_EE = small_gram(scale_to_unit(x_PD))
     return jnp.minimum(eigh(square_EE)[0][-1] / jnp.trace(square_EE), 1.0)  # rounding
 
 

@@ -21,6 +21,7 @@ from anisoscope.metrics.cloud import (
     product,
     root,
     scale_to_unit,
+    small_gram,
 )
 from anisoscope.metrics.eigen import drop_unresolved, eigen
 
@@ -50,7 +51,8 @@ def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
     Fields have a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves out the
     r-th run of points, with eigenvalues to first order, v_e^T C_(-r) v_e of the full cloud's v_e.
     E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not finite.
-    Float32: an error of 3e-7 of the largest; below a third of GRADED of the largest, 2e-10 of it.
+    In float32 the error is about 3e-7 of the largest eigenvalue; for eigenvalues below GRADED / 3
+    of the largest it is about 2e-10 of the largest.
     """
     points, width = cloud_PD.shape
     x_PD = centered(cloud_PD)
@@ -130,9 +132,8 @@ def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 def participation_ratio_of_points(cloud_PD: Points) -> Scalar:
     """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
-    x_PD = scale_to_unit(centered(cloud_PD))
-    scatter = product(x_PD.T, x_PD) if x_PD.shape[0] >= x_PD.shape[1] else product(x_PD, x_PD.T)
-    return 1.0 / jnp.square(scatter / jnp.trace(scatter)).sum()
+    gram_EE = small_gram(scale_to_unit(centered(cloud_PD)))
+    return 1.0 / jnp.square(gram_EE / jnp.trace(gram_EE)).sum()
 
 
 def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
@@ -162,7 +163,8 @@ def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
     """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7, in [1, E].
 
     sigma_e = sqrt(lambda_e). Eigenvalues below RESOLUTION are left out: 3e-4 too small where a
-    quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of each other.
+    quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of
+    every other direction.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
 

@@ -19,7 +19,7 @@ from anisoscope.sources import arrays, two_models
 from anisoscope.sources.recording import recorder as recording
 from tests.program import ROOT
 
-ROOMS = [
+SUBPACKAGES = [
     *("utils", "config", "metrics", "models", "data", "training"),
     *("measurement", "results", "sources", "subspaces", "analysis", "plot", "cli"),
 ]
@@ -31,7 +31,7 @@ UNIX = ("fcntl", "resource", "pwd", "grp", "termios")
 def sources() -> list[tuple[str, pathlib.Path]]:
     """Every file of the package, with its room."""
     folder = pathlib.Path(anisoscope.__file__).parent
-    return [(room, path) for room in ROOMS for path in sorted((folder / room).rglob("*.py"))]
+    return [(room, path) for room in SUBPACKAGES for path in sorted((folder / room).rglob("*.py"))]
 
 
 def imported(path: pathlib.Path) -> set[str]:
@@ -52,7 +52,7 @@ def test_imports_go_one_way():
         for name in imported(path):
             package, _, rest = name.partition(".")
             other = rest.partition(".")[0]
-            later = other in ROOMS and ROOMS.index(other) > ROOMS.index(room)
+            later = other in SUBPACKAGES and SUBPACKAGES.index(other) > SUBPACKAGES.index(room)
             if package == "anisoscope" and (later or other == "experiments"):
                 wrong.append(f"{path}: {name}")
     assert wrong == []
@@ -158,7 +158,9 @@ def test_the_examples_of_the_docstrings_give_what_they_say(name, monkeypatch):
 
 def test_every_public_function_has_an_example():
     functions = [
-        getattr(anisoscope, name) for name in anisoscope.__all__ if name not in anisoscope.ROOMS
+        getattr(anisoscope, name)
+        for name in anisoscope.__all__
+        if name not in anisoscope.SUBPACKAGES
     ]
     functions += [getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__]
     assert [function for function in functions if ">>>" not in inspect.getdoc(function)] == []

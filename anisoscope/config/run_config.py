@@ -11,7 +11,9 @@ SOURCES = ("enwik8", "pydoc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
-    source: str = setting("enwik8", "text; pydoc: CPython's language reference", choices=SOURCES)
+    source: str = setting(
+        "enwik8", "training text: enwik8, or pydoc (CPython's language reference)", choices=SOURCES
+    )
     path: str | None = setting(
         None, "local file of text: plain, .zip, .gz, .bz2 or .xz; None: `data.source`"
     )
@@ -44,7 +46,9 @@ class TrainConfig:
     beta1: float = setting(0.9, "AdamW: decay rate of the first moment", low=0, high=0.999999)
     beta2: float = setting(0.99, "AdamW: decay rate of the second moment", low=0, high=0.999999)
     clip_norm: float = setting(1.0, "clip gradients to this global norm; 0: no clipping", low=0)
-    penalty: float = setting(0.0, "weight of 1 - IsoScore* of the residual stream in the loss")
+    penalty: float = setting(
+        0.0, "weight of 1 - IsoScore of the residual stream in the loss; below 0 favors anisotropy"
+    )
     penalty_layers: tuple[int, ...] = setting(
         (), "layers with the penalty; 0: embedding, l: after block l; (): all blocks", low=0
     )

@@ -120,7 +120,7 @@ def variance(replicates: np.ndarray, kind: str) -> np.ndarray:
 
 
 def holm(p: ArrayLike) -> np.ndarray:
-    """Correct p-values for as many tests as there are numbers, after Holm; NaN is no test."""
+    """Correct p-values for as many tests as there are numbers, after Holm; NaN entries are not counted."""
     p = np.asarray(p, float)
     corrected, known = np.full(p.shape, np.nan), ~np.isnan(p)
     corrected[known] = holm_of(p[known], known.sum())
@@ -128,7 +128,10 @@ def holm(p: ArrayLike) -> np.ndarray:
 
 
 def holm_of(p: np.ndarray, at_once: int) -> np.ndarray:
-    """Correct p-values of which `at_once` can be true at most (Shaffer 1986); NaN is a test."""
+    """Correct p-values when at most `at_once` null hypotheses can hold together (Shaffer 1986).
+
+    NaN entries count as tests.
+    """
     order = np.argsort(np.where(np.isnan(p), 1.0, p), kind="stable")
     times = np.minimum(np.arange(len(p), 0, -1), at_once)
     corrected = np.empty(len(p))

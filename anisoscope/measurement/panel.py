@@ -1,6 +1,6 @@
 """Measure every quantity of named clouds; sources supply the clouds.
 
-The panel knows neither models nor steps. Arrays carry the letters of `models`; Z are named samples,
+The panel knows neither models nor steps. Shape letters are those of docs/reference/letters.md; Z are named samples,
 R replicates (measurement/intervals.py).
 """
 

@@ -97,7 +97,7 @@ def watch_table(run: Run) -> xr.Dataset | None:
 
 
 MOST_PANELS = 5  # panels beside each other
-SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the rest stands in the table
+SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the table has the rest
 
 
 def tangent_energy(runs: dict[str, Run]) -> Figure | None:

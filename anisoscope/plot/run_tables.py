@@ -25,7 +25,7 @@ POSITIONS = {
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
-NULLS = {  # that figures have columns for; others stand in tables
+NULLS = {  # that figures have columns for; tables have others too
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
@@ -43,7 +43,7 @@ IN_FACTS = (  # settings that `_facts` puts in words, as the description of the 
     *("measure.points", "measure.batches", "pretrained.name"),
 )
 FEW = 2  # runs whose differences have room on the figure itself
-IN_CAPTION = "What differs between the runs stands in the caption beside this figure."
+IN_CAPTION = "Differences between the runs are listed in the caption beside this figure."
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """A quantity against another at the last checkpoint, a point for each layer or head.
 
-Correlations stand in correlations.csv, corrected for their number.
+Correlations are listed in correlations.csv, corrected for their number.
 """
 
 from typing import Any
@@ -26,8 +26,8 @@ from anisoscope.plot.run_tables import (
 )
 
 CAUTION = (
-    "Correlations with intervals and corrected p stand in correlations.csv. They take the points for independent "
-    "draws, which those of one network are not."
+    "Correlations with intervals and corrected p-values are listed in correlations.csv. They treat the points as "
+    "independent draws, which those of one network are not."
 )
 COLUMNS, BLOCKS = 5, 4  # of projections: checkpoints; blocks of a single run
 LEAST = 1.3  # inches of a row

@@ -1,6 +1,6 @@
 """Run the panel on activations of a batch: traced inside a program, or arrays of another program.
 
-Arrays carry the letters of `models`, and W windows of a batch, S position sets, Z inputs.
+Shape letters are those of docs/reference/letters.md, and W windows of a batch, S position sets, Z inputs.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Measure arrays: vectors, queries and keys, or a JAX function.
 
 Check and align the inputs, cut them into chunks, run the panel on each chunk, and make the table.
-Arrays carry the letters of `models`, and J folds of M points.
+Shape letters are those of docs/reference/letters.md, and J folds of M points.
 """
 
 import numbers
@@ -59,31 +59,31 @@ def measure(
         clusters: (points,), a label of the sentence, image or window of each point: whole clusters
             are resampled. Without labels folds are runs of consecutive points.
         token_positions: (points,), the place of each point in its cluster, 0 for its first token;
-            the family `leading` reads them.
+            the families `leading` and `trajectory` read them.
         unembedding: (norm, W), the map from the last layer to logits: W (vocabulary, width), norm
             None or a dict of `kind` ("layer", "rms") and any of `scale`, `shift`, `epsilon`.
         targets: (points,), the token that each point is to predict, below 0 for none.
         families: families of quantities (docs/reference/metric_families.md), or "all" of vectors.
         nulls: "gaussian" (clouds of the same spectrum), "isotropic", "capped" (spectra),
             "flipped" (random signs of clusters), or () for none.
-        layer_names: of the layers; else they are numbered from 0.
-        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
-        num_chunks: measure chunks of whole clusters separately, for more points than fit into
-            memory; values are means over chunks, of as many points as a chunk has.
-        seed: of the folds and of the null model.
+        layer_names: names of the layers; by default they are numbered from 0.
+        folds: maximum number of folds of whole clusters to resample; 1: no intervals.
+        num_chunks: measure this many chunks of whole clusters separately, where all points do not
+            fit into memory. Values are means over chunks, each with the points of one chunk.
+        seed: random seed of the folds and the null models.
         metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
-            number, and gets an interval and the excess over "gaussian".
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
+            number, which gets an interval and an excess over "gaussian".
+        quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
         without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
         `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
-        variable have its formula, units and source. What so few points do not show is NaN.
+        variable have its formula, units and source. NaN: there are too few points for it.
 
     Raises:
-        ValueError: shapes that do not fit, a number that is not finite or that float32 cannot hold,
-            too few points or clusters; in one line.
+        ValueError: shapes do not fit, a number is not finite or exceeds float32, or there are too
+            few points or clusters; the message is one line.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((512, 8))
@@ -138,17 +138,17 @@ def measure_attention(
         mask: which key (column) each query (row) sees: "causal", "bidirectional", or booleans (T,
             T) or (layers, T, T).
         bias: added to the scores <q, k> / sqrt(K): (layers, heads, T, T), or broadcast to that.
-        layer_names: of the layers; else they are numbered from 1.
-        folds: parts of whole windows to resample, at most; 1 for values without intervals.
-        num_chunks: chunks of windows, for more than fit into memory; values are means over them.
-        seed: kept with the table.
-        quiet: without a progress bar (after ten seconds) and a line about compiling.
+        layer_names: names of the layers; by default they are numbered from 1.
+        folds: maximum number of folds of whole windows to resample; 1: no intervals.
+        num_chunks: as for `measure`, of whole windows.
+        seed: recorded in `.attrs`; nothing here is random.
+        quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
     Returns:
-        A Dataset as of `measure`, with the dimensions (statistic, block, head, …).
+        A Dataset like that of `measure`, with the dimensions (statistic, block, head, …).
 
     Raises:
-        ValueError: shapes that do not fit, or a number that is not finite; in one line.
+        ValueError: shapes do not fit, or a number is not finite; the message is one line.
 
     >>> import numpy as np
     >>> queries = np.zeros((2, 4, 8, 16, 8), np.float32)  # all scores are equal
@@ -185,22 +185,22 @@ def make_measure(
     folds: int = 8,
     seed: int = 0,
 ) -> Callable[[Params], xr.Dataset]:
-    """Make a function that measures a JAX function for any parameters, compiled once.
+    """Make a compiled function that measures the output of a JAX function for any parameters.
 
     Args:
         function: (params, tokens) -> activations (layers, windows, T, width).
         tokens: (windows, …) of any kind; whole windows are resampled.
         families: as for `measure`.
         nulls: as for `measure`.
-        layer_names: of the layers; else they are numbered from 0.
-        folds: parts of whole windows to resample, at most.
-        seed: of the null model.
+        layer_names: names of the layers; by default they are numbered from 0.
+        folds: maximum number of folds of whole windows to resample; 1: no intervals.
+        seed: random seed of the null models.
 
     Returns:
-        A function of params that gives the Dataset of `measure`.
+        A function of params that returns a Dataset like that of `measure`.
 
     Raises:
-        ValueError: a wrong shape, or activations that are not finite; in one line.
+        ValueError: a shape is wrong, or activations are not finite; the message is one line.
 
     >>> import jax.numpy as jnp
     >>> import numpy as np

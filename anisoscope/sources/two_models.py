@@ -156,10 +156,10 @@ def compare(
         a: vectors of the first model, as for `measure`: (layers, points, width) or one layer.
         b: vectors of the second model at the same points in the same order; any width.
         clusters: (points,), as for `measure`: the sentence, image or window of each point.
-        folds: parts of whole clusters to resample, at most; 1 for values without intervals.
-        seed: of the null model and the folds.
-        labels: names of the models, for figures.
-        quiet: without a line about compiling.
+        folds: maximum number of folds of whole clusters to resample; 1: no intervals.
+        seed: random seed of the null model and the folds.
+        labels: names of the models in figures.
+        quiet: do not show the message about compiling.
 
     Returns:
         A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
@@ -167,7 +167,7 @@ def compare(
         clusters of `a` in random order (without clusters, all points shifted by a random number).
 
     Raises:
-        ValueError: vectors of different points, or what cannot be measured; in one line.
+        ValueError: the points differ, or the input cannot be measured; the message is one line.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).standard_normal((2, 128, 8))

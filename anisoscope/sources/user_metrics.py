@@ -46,7 +46,7 @@ def add_metrics(
     schema = {}
     for name, metric in metrics.items():
         text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
-        schema[name] = Quantity(name, text, "a function of the user's", resampling="jackknife")
+        schema[name] = Quantity(name, text, "user-defined function", resampling="jackknife")
     folds, dims = len(chunks[0].folds.index_JM), ("batch", "layer", "jackknife")
     shape = len(chunks), len(layers), 1 + folds * (folds > 1)
     values, null = (

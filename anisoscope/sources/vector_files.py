@@ -25,7 +25,7 @@ def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]
     `clusters` or `groups`, and `token_positions`; None where the file has none.
 
     Raises:
-        ValueError: the file cannot be read, or does not fit into memory; in one line.
+        ValueError: the file cannot be read, or does not fit into memory; the message is one line.
     """
     try:
         arrays = open_arrays(path)

@@ -7,7 +7,7 @@ to the stream: attention_out and mlp_out. Their input is not a state of the stre
 split on their output side, and compared with the proxies of the layer after their block. embedding
 is the table of tokens, at layer 0.
 
-Arrays carry the letters of `models`; J folds of W windows, Q points of a fold, P = J Q points,
+Shape letters are those of docs/reference/letters.md; J folds of W windows, Q points of a fold, P = J Q points,
 fold-major; M matrices, O the rows of a matrix.
 """
 

@@ -25,8 +25,8 @@ from anisoscope.utils.errors import RunError
 
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
-RENAMED = "it was saved at another step than {} and renamed later"
-DELETE = "delete it, and the same command resumes from the checkpoint before"
+RENAMED = "it was saved at a step other than {} and then renamed"
+DELETE = "delete it; the same command then resumes from the previous checkpoint"
 
 
 def checkpoint_items(state: State) -> dict[str, Any]:
@@ -221,7 +221,7 @@ class Checkpoints(CheckpointReader):
             return gone
         self._failed = True
         why = (str(error).splitlines() or [repr(error)])[0][:200]
-        advice = "make room on the disk or check its rights; the same command resumes"
+        advice = "free disk space or check permissions; the same command resumes"
         what = f"checkpoint {self._path(step)} could not be saved ({why})"
         return RunError(f"{what}: {advice} from the checkpoint before")
 

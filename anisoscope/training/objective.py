@@ -36,7 +36,6 @@ class Objective(NamedTuple):
 
     label: str  # what is predicted, as figures write it
     batch: Callable[..., Batch]  # the arguments of `make_batch`, with the model's settings
-    scored: Callable[[ModelConfig], np.ndarray]  # see `scored_positions`
     # model, evaluate.stride -> characters between the starts of test windows, the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
     # raises UserError where the mask or evaluate.stride leaves nothing to predict
@@ -163,7 +162,6 @@ OBJECTIVES = {
     "next": Objective(
         "next character",
         batch=next_batch,
-        scored=next_positions,
         test_stride=next_stride,
         check=check_next,
         context_free=next_context_free,
@@ -171,18 +169,12 @@ OBJECTIVES = {
     "masked": Objective(
         "masked characters",
         batch=masked_batch,
-        scored=masked_positions,
         test_stride=masked_stride,
         check=lambda *_: None,
         context_free=masked_context_free,
         random_targets=True,
     ),
 }
-
-
-def scored_positions(config: RunConfig) -> np.ndarray:
-    """Mark with 1, else 0, the positions that any loss may count: (T,) float32."""
-    return OBJECTIVES[config.objective].scored(config.model)
 
 
 def make_batch(
@@ -212,7 +204,7 @@ def weighted_loss(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 
 def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
-    """Compute 1 - IsoScore*, the mean over `layers` of the residual stream: () float32.
+    """Compute 1 - IsoScore, the mean over `layers` of the residual stream: () float32.
 
     An empty `layers` means all blocks. The covariance is that of all vectors of the batch. They are
     many more than dimensions, so no covariance of another sample is mixed in, as I-STAR does

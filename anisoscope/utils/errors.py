@@ -8,7 +8,7 @@ RESUMES = "and the same command resumes there"
 ADVICE = {
     (errno.EMFILE, errno.ENFILE): f"raise the limit with ulimit -n 1024, {RESUMES}",
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): f"free space on the disk, {RESUMES}",
-    (errno.EACCES, errno.EPERM): f"change the rights of the file or of its folder, {RESUMES}",
+    (errno.EACCES, errno.EPERM): f"change the permissions of the file or its folder, {RESUMES}",
     (errno.EROFS,): "name a folder on another disk with --workdir= or --figures=",
 }
 

@@ -106,7 +106,7 @@ class Stop:
         self.requested = True
         self._restore()
         # print is not safe in a handler
-        os.write(2, b"\nstopping after the current step; press again to interrupt\n")
+        os.write(2, b"\nstopping after the current step; press Ctrl-C again to interrupt\n")
 
     def _restore(self) -> None:
         for signum, handler in self._before.items():

@@ -1,4 +1,4 @@
-"""Generate reference pages from the code, where `<!-- generated: NAME -->` stands in a page."""
+"""Generate reference pages from the code, where a page contains `<!-- generated: NAME -->`."""
 
 import dataclasses
 import math

@@ -133,7 +133,7 @@ def test_the_page_on_functions_names_what_exists():
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
     names = re.findall(r"^\.\. auto\w+:: (.+)$", page, re.MULTILINE)
     assert {f"anisoscope.{name}" for name in anisoscope.__all__} - {*names} <= {
-        f"anisoscope.{room}" for room in anisoscope.ROOMS
+        f"anisoscope.{room}" for room in anisoscope.SUBPACKAGES
     }
     assert [name for name in names if pydoc.locate(name) is None] == []
 

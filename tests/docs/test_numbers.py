@@ -163,6 +163,6 @@ def count_phrases(rows: pd.DataFrame) -> list[str]:
     unclear, against = (rows[rows["verdict"] == x] for x in ("inconclusive", "contradicted"))
     untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
     return [
-        f"Of the {len(unclear)} inconclusive {untested} were not tested",
-        f"f the {len(against)} contradicted {signs} are sign tests, which no correction can",
+        f"Of the {len(unclear)} inconclusive verdicts, {untested} were not tested",
+        f"f the {len(against)} contradicted, {signs} are sign tests, whose p-values are too large",
     ]

@@ -43,7 +43,7 @@ def test_results_and_batches_are_those_of_every_step(tables, whole):
 
 
 def test_a_run_on_disk_has_them_all_and_the_noise_floor_of_a_quantity(tables, whole, tmp_path):
-    """It stands in the attributes of its variable, and of its averages, which move no further; and
+    """It is in the attributes of its variable, and of its averages, which move no further; and
     in a column of the rows.
     """
     noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'

@@ -1,4 +1,4 @@
-"""A function of the user's is measured as a quantity of the project is: value, interval, excess."""
+"""A user-defined function is measured as a built-in quantity is: value, interval, excess."""
 
 import numpy as np
 import pytest

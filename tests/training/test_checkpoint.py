@@ -62,7 +62,7 @@ def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_t
     store.save(4, items(4))
     assert store.steps() == [0, 1, 2, 4]
     store.save(4, items(4))  # a seed that was ahead of the others
-    with pytest.raises(RunError, match=r"checkpoints/4 differs from .*; delete it, and the same"):
+    with pytest.raises(RunError, match=r"checkpoints/4 differs from .*; delete it; the same"):
         store.save(4, items(4)._replace(params=items(5).params))
 
 
@@ -156,7 +156,7 @@ def test_a_checkpoint_under_the_name_of_another_is_damaged(store, tmp_path):
     for one, other in (("1", "x"), ("2", "1"), ("x", "2")):
         (tmp_path / "checkpoints" / one).rename(tmp_path / "checkpoints" / other)
     for step in (1, 2):
-        words = f"checkpoints/{step} is damaged: it was saved at another step than {step}"
+        words = f"checkpoints/{step} is damaged: it was saved at a step other than {step}"
         for read in (store.restore_params, lambda step: store.restore(step, abstract())):
             with pytest.raises(RunError, match=words):
                 read(step)

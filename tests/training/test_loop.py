@@ -133,7 +133,7 @@ def test_a_kill_after_the_log_was_written_repeats_the_lost_steps_exactly(unscore
 
 def test_a_damaged_newest_checkpoint_is_named_and_deleted_it_comes_back(unscored, never_stopped):
     (unscored / "checkpoints" / "6" / "_CHECKPOINT_METADATA").unlink()
-    with pytest.raises(RunError, match=r"checkpoints/6 is damaged: .*; delete it, and the same"):
+    with pytest.raises(RunError, match=r"checkpoints/6 is damaged: .*; delete it; the same"):
         train(tiny.config(), unscored)
     shutil.rmtree(unscored / "checkpoints" / "6")
     train(tiny.config(), unscored)

@@ -31,7 +31,7 @@ def test_next_character_shifts_by_one_and_counts_every_position_after_a_prefix(p
     np.testing.assert_array_equal(batch.tokens_BT, windows_BL[:, :-1])
     np.testing.assert_array_equal(batch.targets_BT, windows_BL[:, 1:])
     np.testing.assert_array_equal(batch.weights_BT, [np.arange(8) >= prefix - 1] * 2)
-    assert (objective.scored_positions(dataclasses.replace(config, objective="masked")) == 1).all()
+    assert (objective.masked_positions(config.model) == 1).all()
 
 
 def test_masked_character_follows_the_rule_15_80_10_10():
@@ -93,7 +93,7 @@ def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mas
     others_BT = np.where(changed_TT, (tokens_T + 1) % MASK, tokens_T)
     logits_BTV = np.asarray(logits(jax.random.key(0), others_BT))
     kept_T = [(logits_BTV[t + 1, t] == logits_BTV[0, t]).all() for t in range(9)]
-    scored_T = objective.scored_positions(Config(model=model_config))
+    scored_T = objective.next_positions(model_config)
     np.testing.assert_array_equal(scored_T[:-1] == 1, kept_T)
     assert scored_T[-1] == 1  # its target lies outside of the window
 
@@ -107,7 +107,9 @@ def test_a_first_character_that_is_never_read_is_not_asked_for():
     assert read.weights_BT[:, 0].any()
     np.testing.assert_array_equal(unread.weights_BT, read.weights_BT.at[:, 0].set(0))
     np.testing.assert_array_equal(unread.tokens_BT, read.tokens_BT)
-    np.testing.assert_array_equal(objective.scored_positions(hidden), [0, 1, 1, 1, 1, 1, 1, 1])
+    np.testing.assert_array_equal(
+        objective.masked_positions(hidden.model), [0, 1, 1, 1, 1, 1, 1, 1]
+    )
     _, protocol = objective.OBJECTIVES["masked"].test_stride(hidden.model, None)
     assert protocol.endswith("without the first of each")
 

@@ -138,4 +138,4 @@ def test_the_first_signal_asks_and_the_second_is_as_before(signum, capfd):
         assert handlers() == before
         with pytest.raises(Stopped, match="at step 3"):
             stop.check("at step 3")
-    assert "press again to interrupt" in capfd.readouterr().err
+    assert "again to interrupt" in capfd.readouterr().err

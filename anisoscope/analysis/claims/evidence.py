@@ -47,7 +47,7 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
         return frame.sort_values(["claim", "model"], kind="stable")
     if not (folder / NAME).exists():
         raise UserError(
-            f"{folder} holds no table that speaks to a claim; run --stages=train,measure there first"
+            f"{folder} contains no table with evidence on any claim; run --stages=train,measure there first"
         )
     return joined_files.read_csv(folder / NAME, "claim", "model", "unit", "outside")
 

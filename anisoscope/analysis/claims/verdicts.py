@@ -30,7 +30,7 @@ from anisoscope.utils.errors import UserError, as_value_error
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 EQUIVALENT, INCONCLUSIVE = "equivalent to none", "inconclusive"
 VERDICTS = (REPRODUCED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE)
-TOO_WIDE, CONSTANT = "interval too wide", "its seeds do not scatter: no test fits"
+TOO_WIDE, CONSTANT = "interval too wide", "the seeds have no variance, so no test applies"
 STUDENT, NORMAL = "Student", "normal distribution"
 SIGN, FISHER = "sign test, range of the seeds", "Fisher's z"
 ROUNDING = 1e-9  # an end nearer to a bound than this lies on it
@@ -50,14 +50,15 @@ def verdicts(
     Args:
         folders: of experiments, as runs/mask_ablations, with the tables that the stage `measure`
             writes.
-        duplicates: (experiment, model) whose runs stand in another of the folders too: left out.
+        duplicates: (experiment, model) pairs to leave out because another folder contains the same
+            runs.
 
     Returns:
         A DataFrame with claim, model, effect with its 95 % interval, the smallest effect of
         interest, n, p, p corrected by Holm within the experiment and over all, and the verdict.
 
     Raises:
-        ValueError: a folder holds no table that speaks to a claim, or two folders have one name.
+        ValueError: a folder contains no table with evidence on any claim, or two folders have one name.
 
     >>> found = verdicts("docs/results/optimizer_ablations")
     >>> growth = found[found.claim == "growth"]
@@ -156,7 +157,7 @@ def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | 
         return f"too few {units} ({n} of {claim.seeds})"
     least = group["gain"].min(skipna=False)
     if claim.learned and not least >= LEARNED:
-        return f"has not learned in every seed (gain over unigram {least:.2f} bits at least, {LEARNED:g} asked)"
+        return f"has not learned in every seed (lowest gain over unigram {least:.2f} bits, {LEARNED:g} required)"
     if outside := [reason for reason in group["outside"].dropna() if reason]:
         return f"outside the claim's regime: {outside[0]}"
     return "" if np.isfinite(estimate["p"]) else CONSTANT

@@ -1,7 +1,7 @@
 """Read windows with a model, and capture the residual stream of every layer, queries and keys.
 
 `hidden_states` is not used, since its last entry has passed the final norm in some models only.
-Arrays carry the letters of `models`, and W windows, Z inputs.
+Shape letters are those of docs/reference/letters.md, and W windows, Z inputs.
 """
 
 import contextlib

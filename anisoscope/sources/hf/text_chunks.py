@@ -107,7 +107,7 @@ def points_elsewhere(
     """Return for every point the point of another chunk nearest in position in the first model.
 
     Position 0 is replaced by position 0 only, since the first token's vector may be massive. The
-    chunks stand in a circle in random order; each is replaced by the next, as in null_models.
+    chunks form a circle in random order; each is replaced by the next, as in null_models.
     """
     count = int(chunk_M.max()) + 1
     order = rng.permutation(count)

@@ -100,7 +100,7 @@ class Recorder:
             mask: (batch, tokens), 0 or False at padding, 1 or True elsewhere.
 
         Raises:
-            ValueError: a mask or arrays that do not fit; in one line. The pass is left out.
+            ValueError: a mask or arrays do not fit; the message is one line. The pass is left out.
         """
         arrays = dict(arrays) if isinstance(arrays, Mapping) else {OUTPUT: arrays}
         if not self.active:
@@ -203,18 +203,19 @@ def record(
     """Record a uniform sample of hook points in bounded memory.
 
     Use it as `with record(…) as recorder:`. Each row of the passes inside `with` is kept with the
-    same probability (reservoir sampling), at the same positions of all hook points.
+    same probability (reservoir sampling), and the same rows are kept of every hook point.
     Padding by `attention_mask` is never kept, and another cluster begins where `position_ids`
-    restart. A pass that breaks off leaves nothing; one that cannot be recorded causes a warning.
+    restart. An aborted pass records nothing; a pass that cannot be recorded causes a warning.
 
     Args:
         model: a torch.nn.Module; or a function, as of JAX, that is called as `recorder(…)` with
             the same outputs, also inside of `jax.jit`.
-        hook_points: of a module, names or {name: module} that return (batch, tokens, width) or
-            (batch, width), alone or first, once in a pass; of a function, its output's {name: array}.
-            All have one shape, and read the same sequences.
-        to: a new file that ends with .nc, written at the end; None: nowhere.
-        points: most rows kept of a hook point.
+        hook_points: for a module, names of submodules or {name: submodule}. Each must run once per
+            pass and return (batch, tokens, width) or (batch, width), as its only or first output.
+            For a function, a callable that maps its output to {name: array}. All have one shape and
+            read the same sequences.
+        to: a new file that ends with .nc, written at the end; None: no file.
+        points: maximum number of rows kept.
         seed: seed of the sample.
 
     Returns:
@@ -222,7 +223,7 @@ def record(
         and `rows`.
 
     Raises:
-        ValueError: the path exists, or the model cannot be recorded; in one line.
+        ValueError: the path exists, or the model cannot be recorded; the message is one line.
 
     >>> import numpy as np
     >>> with record(lambda batch: np.tanh(batch)) as recorder:
@@ -256,7 +257,7 @@ def trainer_callback(
         every: steps between tables. That of step s holds the passes that make step s + 1, in
             training mode.
         on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout.
-        points: vectors of a cloud, at most.
+        points: maximum number of vectors in a cloud.
         families: as for `measure`.
         nulls: as for `measure`.
         seed: seed of the sample.

@@ -3,7 +3,7 @@
     .venv-pretrained/bin/python -m tests.sources.hf.architectures [NAME …]
 
 prints a line for each: block outputs and attention weights against the model's own. What is
-peculiar to each stands in docs/reference/architectures.md.
+peculiar to each is in docs/reference/architectures.md.
 """
 
 import sys
