@@ -20,7 +20,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import clamp_coordinates, first_output
 from dev.packaged_model import Packaged, anisotropy, open_packaged, read_text
-from dev.real_models import RESULTS
+from dev.shared_tables import RESULTS
 
 CONTROLS = 2  # draws of other coordinates
 

@@ -15,7 +15,7 @@ from anisoscope import measure
 from anisoscope.results import joined_files
 from anisoscope.sources.hf.extract import read_activations
 from dev.packaged_model import open_packaged, read_text
-from dev.real_models import RESULTS
+from dev.shared_tables import RESULTS
 
 LENGTHS, LAYERS = (32, 64, 128, 256, 512, 1024), (12, 20, 28)  # tokens of a window; of SmolLM2
 TOKENS = 4096  # of the validation split

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import panel_axes, style
-from dev.real_models import FIGURES, RESULTS, student
+from dev.shared_tables import FIGURES, RESULTS, student
 
 FAMILIES = {  # quantity: title, unit or what it is, where of several, whether logarithmic
     "logit_lens_loss": ("logit lens", "loss (bits)", None, True),

@@ -15,7 +15,7 @@ import xarray as xr
 
 from anisoscope.experiments.scale_ladder import SHAPES
 from anisoscope.results import joined_files
-from dev.real_models import RESULTS
+from dev.shared_tables import RESULTS
 
 SHOWN = [
     *("test_bits", "test_gain_over_unigram", "growth", "bell_blocks", "bell_with_embedding"),

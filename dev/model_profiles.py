@@ -18,7 +18,7 @@ import xarray as xr
 import anisoscope
 from anisoscope.results import joined_files
 from dev.packaged_model import LENGTH, WINDOWS, open_packaged, read_text
-from dev.real_models import RESULTS
+from dev.shared_tables import RESULTS
 
 QUANTITIES = ("anisotropy", "participation_ratio", "mean_cosine", "drift", "twonn")
 SHOWN = 4  # each so-many-th point is kept for the scatter plot, and the first tokens

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
-from dev.real_models import FIGURES, RESULTS
+from dev.shared_tables import FIGURES, RESULTS
 
 TABLE = RESULTS / "real_models" / "massive.csv"
 CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run

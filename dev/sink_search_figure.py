@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.plot import style
-from dev.real_models import FIGURES, RESULTS
+from dev.shared_tables import FIGURES, RESULTS
 
 TABLES = ("tiny", "together", "found")
 AGAIN = ["long", "together_deep"]  # of a run that stands in two tables

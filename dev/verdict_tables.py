@@ -28,7 +28,7 @@ from anisoscope.analysis.claims.verdicts import CONTRAST
 from anisoscope.plot import experiment_figures as plots
 from anisoscope.plot import style
 from anisoscope.results import joined_files
-from dev.real_models import read_shape
+from dev.shared_tables import read_shape
 
 DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
