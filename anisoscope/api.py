@@ -113,7 +113,7 @@ def measure_model(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
-        return measure_model.measure_model(
+        return measure_model.measure_loaded(
             model, texts, revision, tokenizer, families, nulls, padding, pool, settings
         )
 
@@ -180,7 +180,7 @@ def compare_models(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
-        return two_pretrained.compare_models((a, b), texts, revisions, labels, settings)
+        return two_pretrained.compare_pretrained((a, b), texts, revisions, labels, settings)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:
@@ -204,4 +204,4 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     from anisoscope.sources import finished_run
 
     with as_value_error():
-        return finished_run.open_run(folder)
+        return finished_run.open_finished_run(folder)

@@ -24,7 +24,7 @@ from anisoscope.data.unigrams import BINS, LENGTHS
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES, coordinates, find_family, quantities
 from anisoscope.measurement.intervals import estimate
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics.logit_lens import build_unembedding
 from anisoscope.utils.compiled import CACHE, keep
@@ -66,7 +66,7 @@ def make_measure(families: tuple[str, ...]) -> Callable:
         places = Places(*jnp.divmod(jnp.arange(points), WINDOW))
         sample = Sample(clouds_LPD, heads, places, types, *read)
         last = {"last": clouds_LPD[1:].repeat(2, axis=0)}
-        return panel({MEASURED: sample}, last, settings, key)
+        return measure_panel({MEASURED: sample}, last, settings, key)
 
     return jax.jit(lambda clouds_GPD, keys_G: jax.lax.map(measure_batch, (clouds_GPD, keys_G)))
 

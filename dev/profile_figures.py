@@ -52,7 +52,7 @@ def draw_profiles(tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]]
             for (null, words), color in zip(nulls.items(), style.COLORS[1:], strict=False):
                 excess = own[f"{quantity}_excess"].sel(null=null, statistic="mean")
                 ax.plot(own.layer, mean - excess, "--", color=color, label=words)
-        panel_axes.fit(row, zero=True)
+        panel_axes.fit_limits(row, zero=True)
         row[0].set_ylabel(style.wrap(style.variable_label(table[quantity]), 1.4, 8))
         style.label_ends(row[-1], 0.9)
     for name, ax, below in zip(tables, axes[0], axes[-1], strict=True):
@@ -84,7 +84,7 @@ def draw_spectra(rows: pd.DataFrame) -> Figure:
     first, axes = panels[0][0], np.array([[ax for ax, _ in panels]])
     first.set_ylabel("share of the variance")
     depths = ["0", "¼", "½", "¾", "1"]
-    panel_axes.bar(first.figure, colors, axes, "relative depth", range(5), depths)
+    panel_axes.add_color_bar(first.figure, colors, axes, "relative depth", range(5), depths)
     return first.figure
 
 

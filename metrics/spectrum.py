@@ -16,8 +16,8 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     entropy,
+    fold_weights,
     largest,
-    leave_out,
     product,
     root,
     scale_to_unit,
@@ -249,7 +249,7 @@ def _without_each_group(
     """Compute variances along the full cloud's directions, shifts of the mean, and kurtosis."""
     points = square_P.size
     coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
-    keep_RJ = leave_out(folds)
+    keep_RJ = fold_weights(folds)
     count_R = keep_RJ.sum(axis=1) * (points // folds)
     shift_RE = product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
     value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None]

@@ -33,7 +33,7 @@ OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for vectors
     "hubness": "cloud",
 }
 FAMILIES = DEFAULT_INPUTS | OPTIONAL_INPUTS
-DEFAULT, OPTIONAL = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
+DEFAULT_FAMILIES, OPTIONAL_FAMILIES = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
 # what the library measures where no family is named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
@@ -47,7 +47,7 @@ class MeasureConfig:
     batches: int = setting(4, "point clouds per checkpoint, from disjoint windows", low=1)
     folds: int = setting(8, "folds of whole windows, resampled for intervals; 1: none", low=1)
     families: tuple[str, ...] = setting(
-        DEFAULT,
+        DEFAULT_FAMILIES,
         "groups of metrics to compute (docs/reference/metric_families.md)",
         choices=FAMILIES,
         nonempty=True,

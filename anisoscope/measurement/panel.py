@@ -27,7 +27,7 @@ from anisoscope.measurement.null_models import (
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resampling import (
     Cloud,
-    Clouds,
+    LayerClouds,
     Places,
     Searched,
     Types,
@@ -75,7 +75,7 @@ def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> in
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
-def panel(
+def measure_panel(
     samples: dict[str, Sample],
     others: dict[str, Array],
     settings: MeasureConfig,
@@ -136,7 +136,7 @@ def panel(
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
     nulls = {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
-    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
+    clouds = LayerClouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
     for family in families:
         if family.input_kind == "layers":
             add(family.compute(clouds))

@@ -54,7 +54,7 @@ class Cloud(NamedTuple):
     types: Types | None = None  # None where they are unknown
 
 
-class Clouds(NamedTuple):
+class LayerClouds(NamedTuple):
     """Arguments of a family that compares layers."""
 
     points_NPD: Array
@@ -79,9 +79,9 @@ def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) ->
     return Searched(nearest_neighbors(cloud_PD, count), searched_S)
 
 
-def leave_out(folds: int, points: int) -> Array:
+def point_weights(folds: int, points: int) -> Array:
     """Return weights (R, points): all points, then all but each fold in turn."""
-    return jnp.repeat(cloud.leave_out(folds), points // folds, axis=1)
+    return jnp.repeat(cloud.fold_weights(folds), points // folds, axis=1)
 
 
 def sections(cloud_PD: Array, parts: Any) -> Array:
@@ -91,7 +91,7 @@ def sections(cloud_PD: Array, parts: Any) -> Array:
 
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
     """Apply `read` to weights of the points: all points, then all but each fold in turn."""
-    return jax.vmap(read)(leave_out(folds, points))
+    return jax.vmap(read)(point_weights(folds, points))
 
 
 def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Array:
@@ -101,7 +101,7 @@ def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Ar
     """
     points = value_XP.shape[-1]
     counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
-    weight_RP = leave_out(folds, points) * counts_P[None]
+    weight_RP = point_weights(folds, points) * counts_P[None]
     kept_XP = jnp.where(jnp.broadcast_to(counts_P, value_XP.shape), value_XP, 0.0)
     sum_XR = jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST)
     return sum_XR / jnp.broadcast_to(weight_RP.sum(axis=1), sum_XR.shape)

@@ -16,7 +16,7 @@ from anisoscope.measurement.families.registry import FAMILIES, find_family, quan
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.results.summary import STATISTICS, summary
+from anisoscope.results.summary import STATISTICS, summarize_checkpoint
 from anisoscope.utils.errors import UserError
 
 PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
@@ -24,7 +24,7 @@ ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's co
 NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
 
-def write(
+def write_joined(
     run: pathlib.Path,
     raw: dict[int, xr.Dataset],
     families: tuple[str, ...],
@@ -37,8 +37,8 @@ def write(
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
     mark_noise(results, json.loads(about.get(NOISE, "{}")))
-    joined_files.write(results, run / "results.nc")
-    joined_files.write(batches, run / "batches.nc")
+    joined_files.write_table(results, run / "results.nc")
+    joined_files.write_table(batches, run / "batches.nc")
     joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
 
 
@@ -57,7 +57,7 @@ def joined(
         raise UserError(
             f"no checkpoint or table has {', '.join(families)}; run --stages=train first"
         )
-    summaries = [summary(table, raw.get(0), nulls) for table in raw.values()]
+    summaries = [summarize_checkpoint(table, raw.get(0), nulls) for table in raw.values()]
     how = {"join": "exact", "data_vars": "all", "coords": "minimal", "compat": "override"}
     results, batches = (
         xr.concat(tables, "step", combine_attrs="override", **how)

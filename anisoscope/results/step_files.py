@@ -90,4 +90,4 @@ def write_step(
     path: pathlib.Path, old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
 ) -> None:
     """Write <step>.nc: the old table, if any, with these families replaced from the new table."""
-    joined_files.write(merged(old, new, families), path)
+    joined_files.write_table(merged(old, new, families), path)

@@ -18,7 +18,7 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED, Over, Sample, estimate_cloud_bytes, panel
+from anisoscope.measurement.panel import MEASURED, Over, Sample, estimate_cloud_bytes, measure_panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import lapack
@@ -75,7 +75,9 @@ def measure_positions(
     for family in (FAMILIES[name] for name in settings.families):
         if family.input_kind == "vectors":
             vectors |= family.compute(samples[MEASURED].heads, settings.projected_head)
-    return Measured(panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors)
+    return Measured(
+        measure_panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors
+    )
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:

@@ -135,7 +135,7 @@ class Source(abc.ABC):
             tables, root = self.step_tables(target), target.folder.parent
             attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
             scores = self.scores(list(tables)) if target.name == STREAM else scores
-            join.write(root, tables, target.families, self.measure.nulls, attributes, scores)
+            join.write_joined(root, tables, target.families, self.measure.nulls, attributes, scores)
 
 
 def check_tables(source: Source) -> None:
@@ -182,7 +182,7 @@ def measure_missing(source: Source, stop: Stop, share: Alone = ALONE) -> dict[st
     Steps that other processes have claimed are left to them.
     """
     stored = source.stored()
-    tables = {target: read_tables(source, target, stored) for target in source.targets}
+    tables = {target: read_valid_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, Families]] = {}
     for step in (step for step in source.steps if step in stored):
         for target in source.targets:
@@ -233,7 +233,7 @@ def label(source: Source, target: Target) -> str:
     return source.name if target.name == STREAM else f"{source.name}, {target.name}"
 
 
-def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
+def read_valid_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
     made_by, run = target.made_by(source.made_by), dict(source.run_settings)
     tables = {}
@@ -242,11 +242,11 @@ def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
         if table is not None:
             tables[step] = table
     outdated = source.outdated(target, tables)
-    report(source, target, tables, outdated, stored)
+    print_steps(source, target, tables, outdated, stored)
     return {step: x for step, x in tables.items() if step not in {*outdated} & stored}
 
 
-def report(
+def print_steps(
     source: Source, target: Target, tables: Tables, outdated: dict[int, str], stored: set[int]
 ) -> None:
     """Print which tables are measured again, and which steps cannot be."""

@@ -14,7 +14,7 @@ from typing import Any
 from anisoscope.utils import checksums, files
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.folder import SETTINGS_GONE, busy, locked, unwritable
+from anisoscope.utils.folder import SETTINGS_GONE, busy, locked_folder, unwritable
 from anisoscope.utils.settings import flat, format_differences, to_dict
 
 PATIENCE = 30.0  # seconds for another process to begin or finish its work in the folder
@@ -65,7 +65,7 @@ class Share(Alone):
         path.parent.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(BlockingIOError):
-                stack.enter_context(files.locked(path))
+                stack.enter_context(files.locked_file(path))
                 mine = path.stat().st_size == 0
             if not mine:
                 self.others.add(step)
@@ -90,7 +90,7 @@ class Share(Alone):
 def held(folder: pathlib.Path, config: Any, shared: bool) -> Iterator[Alone]:
     """Hold a folder, alone or together with other processes that measure it; raise UserError if busy."""
     if not shared:
-        with locked(folder):
+        with locked_folder(folder):
             yield ALONE
         return
     try:

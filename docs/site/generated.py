@@ -11,8 +11,7 @@ from sphinx.application import Sphinx
 from anisoscope.cli import flags
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
-from anisoscope.utils.settings import format_limits, format_value
-from anisoscope.utils.settings import settings as walk_settings
+from anisoscope.utils.settings import format_limits, format_value, walk_settings
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 # of the gallery, which is drawn before pages are read

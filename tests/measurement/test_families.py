@@ -17,7 +17,7 @@ from anisoscope.measurement.families.registry import (
     quantities,
 )
 from anisoscope.measurement.intervals import KINDS
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics.logit_lens import build_unembedding
 
@@ -57,9 +57,9 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
-    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(
-        sample, others
-    )[MEASURED]
+    found = jax.jit(
+        lambda sample, others: measure_panel({MEASURED: sample}, others, settings, key)
+    )(sample, others)[MEASURED]
     return {
         name: pinned(np.asarray(found[name]), bool(quantity.resampling))
         for name, quantity in quantities().items()

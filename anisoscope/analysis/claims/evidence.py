@@ -30,13 +30,13 @@ COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "
 Rows = Iterator[dict[str, Any]]
 
 
-def read(folder: pathlib.Path) -> pd.DataFrame:
+def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
     """Collect the evidence for every claim; read evidence.csv where there is no other table.
 
     Raises:
         UserError: no table of the folder speaks to a claim.
     """
-    runs = read_runs(folder)
+    runs = read_runs_with_kinds(folder)
     rows = [
         {"claim": name, "outside": ""} | row
         for name, claim in CLAIMS.items()
@@ -52,7 +52,7 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
     return joined_files.read_csv(folder / NAME, "claim", "model", "unit", "outside")
 
 
-def read_runs(folder: pathlib.Path) -> pd.DataFrame:
+def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
     """Read runs.csv with the kind and gain over unigram of each model; without rows where it is absent."""
     runs = pd.DataFrame(columns=["kind"])
     if (folder / "runs.csv").exists():

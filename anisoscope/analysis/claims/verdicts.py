@@ -82,7 +82,7 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
         )
     claims, contrasts = [], []
     for name, path in zip(names, paths, strict=True):
-        rows = evidence.read(path)
+        rows = evidence.read_evidence(path)
         rows = rows[[(name, model) not in duplicates for model in rows["model"]]]
         judged = judged_claims(rows, name)
         named = on_disk.read_primary(path).assign(experiment=name)
@@ -96,7 +96,7 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
     return pd.concat([claims, contrast_rows(contrasts)], ignore_index=True)
 
 
-def verdict(low: float, high: float, smallest: float, absence: bool) -> str:
+def judge_interval(low: float, high: float, smallest: float, absence: bool) -> str:
     """Judge an interval by the smallest effect of interest; an end on the bound decides nothing."""
     within, beyond = smallest - ROUNDING, smallest + ROUNDING
     if -within < low and high < within:
@@ -115,7 +115,7 @@ def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
         ends = estimate["low"], estimate["high"]
         if reason := why_untested(group, claim, estimate):
             estimate["p"] = np.nan
-        found = INCONCLUSIVE if reason else verdict(*ends, claim.smallest, claim.absence)
+        found = INCONCLUSIVE if reason else judge_interval(*ends, claim.smallest, claim.absence)
         about = {"experiment": experiment, "claim": name, "model": model, "verdict": found}
         about["reason"] = reason or TOO_WIDE * (found == INCONCLUSIVE)
         tests.append(claim._asdict() | estimate | about)
@@ -188,14 +188,14 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         n=contrasts["pairs"],
         test=STUDENT,
         reason="within its experiment: " + contrasts["verdict"],
-        verdict=[primary.verdict(*row) for row in p.itertuples(index=False)],
+        verdict=[primary.judge_contrast(*row) for row in p.itertuples(index=False)],
     )
     return rows[list(COLUMNS)]
 
 
-def write(folder: pathlib.Path) -> list[pathlib.Path]:
+def write_verdict_tables(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write evidence.csv and verdicts.csv of one experiment into its folder."""
     paths = [folder / evidence.NAME, folder / "verdicts.csv"]
-    joined_files.write_csv(evidence.read(folder), paths[0])
+    joined_files.write_csv(evidence.read_evidence(folder), paths[0])
     joined_files.write_csv(judge([folder]), paths[1])
     return paths

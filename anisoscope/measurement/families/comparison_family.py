@@ -21,7 +21,13 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, map_samples, over_sections, search
+from anisoscope.measurement.resampling import (
+    LayerClouds,
+    Searched,
+    map_samples,
+    over_sections,
+    search,
+)
 from anisoscope.metrics.comparison import (
     PreparedCloud,
     compare_prepared,
@@ -90,7 +96,7 @@ class Prepared(NamedTuple):
     nearest: Searched
 
 
-def prepare(cloud_PD: Array, folds: int, parts: int | None = None) -> Prepared:
+def prepare_comparison(cloud_PD: Array, folds: int, parts: int | None = None) -> Prepared:
     """Prepare a cloud for `compare_pair`; `parts` is that of `search`."""
     return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, parts))
 
@@ -104,7 +110,7 @@ def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
     return {"cka": cka.biased, "cka_unbiased": cka.unbiased} | overlap
 
 
-def compute(clouds: Clouds) -> dict[str, Values]:
+def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     """Compare every layer with every other, and with the same layer of each of the `others`.
 
     Returns:
@@ -114,7 +120,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     folds, over = clouds.folds, clouds.over
     measured_N = Prepared(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
     prepared = map_samples(
-        lambda z_NPD: over(lambda cloud_PD: prepare(cloud_PD, folds), z_NPD),
+        lambda z_NPD: over(lambda cloud_PD: prepare_comparison(cloud_PD, folds), z_NPD),
         clouds.nulls | clouds.others,
     )
     others = {name: prepared.pop(name) for name in clouds.others}
@@ -137,7 +143,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
 
 @functools.partial(jax.jit, static_argnames=("folds", "parts"))
 @jax.default_matmul_precision("highest")
-def compare_models(
+def compare_every_layer(
     first_NPD: Array,
     second_MPE: Array,
     permuted_NPD: Array,
@@ -157,14 +163,16 @@ def compare_models(
     Returns:
         {"measured" or "permuted": {kind: (layer, other layer, R)}}.
     """
-    second_M = jax.lax.map(lambda cloud_PD: prepare(cloud_PD, folds, parts), second_MPE)
+    second_M = jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, folds, parts), second_MPE)
 
     def compare_layer(first_PD: Array) -> Values:
-        first = prepare(first_PD, folds, parts)
+        first = prepare_comparison(first_PD, folds, parts)
         return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
 
     samples = {MEASURED: first_NPD, PERMUTED: permuted_NPD}
     return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
-FAMILIES = {"comparison": Family("layers", compute, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}
+FAMILIES = {
+    "comparison": Family("layers", measure_comparison, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)
+}

@@ -22,7 +22,13 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, leave_out, map_samples, sections
+from anisoscope.measurement.resampling import (
+    LayerClouds,
+    Searched,
+    map_samples,
+    point_weights,
+    sections,
+)
 from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
@@ -83,7 +89,7 @@ LINEARITY = {
 }
 
 
-def measure_alignment(clouds: Clouds) -> dict[str, Values]:
+def measure_alignment(clouds: LayerClouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R)."""
     folds, samples = clouds.folds, {MEASURED: clouds.points_NPD} | clouds.nulls
     prepared = map_samples(lambda x_NPD: prepare_clouds(x_NPD, folds), samples)
@@ -92,7 +98,7 @@ def measure_alignment(clouds: Clouds) -> dict[str, Values]:
     return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in found.items()}
 
 
-def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
+def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R).
 
     The null model has the neighbors of other windows.
@@ -118,14 +124,14 @@ def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
     )
 
 
-def measure_linearity(clouds: Clouds) -> dict[str, Values]:
+def measure_linearity(clouds: LayerClouds) -> dict[str, Values]:
     """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
     clouds_NPD = clouds.points_NPD
-    keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
+    keep_RP = point_weights(clouds.folds, clouds_NPD.shape[1])
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
-        basis, values = cloud_pairs.basis(by_PD), {}
+        basis, values = cloud_pairs.column_basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
             fit = cloud_pairs.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}

@@ -17,7 +17,7 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import fold_means, leave_out
+from anisoscope.measurement.resampling import fold_means, point_weights
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.logit_lens import Unembedding
 
@@ -76,7 +76,7 @@ QUANTITIES = {
 }
 
 
-def compute(
+def measure_logit_lens(
     clouds_NPD: Array,
     how: Unembedding,
     target_P: Array | None,
@@ -96,7 +96,7 @@ def compute(
                 "target_token_collapse": collapse,
             }
 
-        return jax.lax.map(read, leave_out(folds, points))
+        return jax.lax.map(read, point_weights(folds, points))
 
     known_P = target_P >= 0
     values = {
@@ -110,4 +110,4 @@ def compute(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILIES = {"logit_lens": Family("logit_lens", compute, QUANTITIES, ("untrained",))}
+FAMILIES = {"logit_lens": Family("logit_lens", measure_logit_lens, QUANTITIES, ("untrained",))}

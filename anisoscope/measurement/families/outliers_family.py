@@ -4,7 +4,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
-from anisoscope.measurement.resampling import Cloud, fold_means, leave_out, over_folds
+from anisoscope.measurement.resampling import Cloud, fold_means, over_folds, point_weights
 from anisoscope.metrics import outliers
 from anisoscope.metrics.cloud import largest
 from anisoscope.metrics.leading import lower_median
@@ -88,7 +88,7 @@ def measure_outliers(cloud: Cloud) -> Values:
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
         "anisotropy_without_top_coordinates": outliers.anisotropy_without_top_coordinates(
-            cloud_PD, leave_out(folds, points)
+            cloud_PD, point_weights(folds, points)
         )
     }
 
