@@ -67,3 +67,8 @@ def fold_weights(folds: int) -> Float[Array, "R J"]:
     """Mark the kept folds, 1 or 0: all folds, then all but each in turn; one fold is only kept."""
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])
+
+
+def point_weights(folds: int, points: int) -> Float[Array, "R P"]:
+    """Mark the kept points, 1 or 0: all points, then all but each fold in turn."""
+    return jnp.repeat(fold_weights(folds), points // folds, axis=1)

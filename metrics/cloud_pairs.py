@@ -11,8 +11,8 @@ from anisoscope.metrics.cloud import (
     Points,
     Scalar,
     centered,
-    fold_weights,
     largest,
+    point_weights,
     product,
     scale_to_unit,
 )
@@ -48,7 +48,7 @@ def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Al
 
 def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignment:
     """Compute `alignments` of two prepared clouds with as many folds."""
-    keep_RP = jnp.repeat(fold_weights(folds), len(x.x_PD) // folds, axis=1)
+    keep_RP = point_weights(folds, len(x.x_PD))
     count_R = keep_RP.sum(axis=1)
     (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
         _about_mean(z.x_PD, keep_RP) for z in (x, y)

@@ -18,6 +18,7 @@ from anisoscope.metrics.cloud import (
     entropy,
     fold_weights,
     largest,
+    point_weights,
     product,
     root,
     scale_to_unit,
@@ -256,7 +257,7 @@ def _without_each_group(
     value_RE = value_RE - jnp.square(shift_RE)
     square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T)
     square_RP = square_RP + jnp.square(shift_RE).sum(1)[:, None]
-    keep_RP = jnp.repeat(keep_RJ, points // folds, axis=1) / count_R[:, None]
+    keep_RP = point_weights(folds, points) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
     return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R

@@ -15,7 +15,7 @@ from jax import Array
 from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
-from anisoscope.metrics import cloud
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
@@ -77,11 +77,6 @@ def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) ->
     sections_SPD = cloud_PD.reshape(parts or section_count(folds), -1, cloud_PD.shape[1])
     searched_S = jax.lax.map(lambda part_PD: nearest_neighbors(part_PD, count), sections_SPD)
     return Searched(nearest_neighbors(cloud_PD, count), searched_S)
-
-
-def point_weights(folds: int, points: int) -> Array:
-    """Return weights (R, points): all points, then all but each fold in turn."""
-    return jnp.repeat(cloud.fold_weights(folds), points // folds, axis=1)
 
 
 def sections(cloud_PD: Array, parts: Any) -> Array:

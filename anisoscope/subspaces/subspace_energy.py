@@ -18,9 +18,9 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.panel import Sample, measure_panel
-from anisoscope.measurement.resampling import Places, point_weights
+from anisoscope.measurement.resampling import Places
 from anisoscope.metrics import tangent
-from anisoscope.metrics.cloud import fold_weights
+from anisoscope.metrics.cloud import fold_weights, point_weights
 from anisoscope.subspaces.tangent_gradients import Gradients, Rows, TangentWindows, short_rows
 from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES
 

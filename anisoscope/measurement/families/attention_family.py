@@ -20,13 +20,13 @@ from anisoscope.measurement.quantity import (
     norm,
     share,
 )
-from anisoscope.measurement.resampling import point_weights
 from anisoscope.metrics.attention import (
     AttentionStatistics,
     attention_statistics,
     attention_sums,
     share_of_means,
 )
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.similarity import (
     cosine,
     cross_cosine,

@@ -16,8 +16,9 @@ from anisoscope.measurement.quantity import (
     norm,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, Types, point_weights
+from anisoscope.measurement.resampling import Cloud, Types
 from anisoscope.metrics import frequency
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
 
 FREQUENT = (

@@ -26,10 +26,10 @@ from anisoscope.measurement.resampling import (
     LayerClouds,
     Searched,
     map_samples,
-    point_weights,
     sections,
 )
 from anisoscope.metrics import cloud_pairs
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
 LINEAR = (

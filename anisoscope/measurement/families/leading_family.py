@@ -15,8 +15,9 @@ from anisoscope.measurement.quantity import (
     Values,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, over_folds, point_weights
+from anisoscope.measurement.resampling import Cloud, over_folds
 from anisoscope.metrics import leading
+from anisoscope.metrics.cloud import point_weights
 
 PERCENT = 0.01  # share of the vectors that are removed
 WITHOUT = ("longest of each window", "longest 1 %")

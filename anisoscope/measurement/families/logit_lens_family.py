@@ -17,8 +17,9 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import fold_means, point_weights
+from anisoscope.measurement.resampling import fold_means
 from anisoscope.metrics import logit_lens
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.logit_lens import Unembedding
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"

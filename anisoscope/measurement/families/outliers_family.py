@@ -4,9 +4,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
-from anisoscope.measurement.resampling import Cloud, fold_means, over_folds, point_weights
+from anisoscope.measurement.resampling import Cloud, fold_means, over_folds
 from anisoscope.metrics import outliers
-from anisoscope.metrics.cloud import largest
+from anisoscope.metrics.cloud import largest, point_weights
 from anisoscope.metrics.leading import lower_median
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
