@@ -29,7 +29,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.sharing import ALONE, Alone, held
+from anisoscope.utils.sharing import ALONE, Share, held
 
 
 class TrainingRun(NamedTuple):
@@ -45,7 +45,7 @@ class Work(NamedTuple):
     request: Request
     stages: list[str]
     stop: Stop
-    shares: dict[pathlib.Path, Alone]  # by folder, on the first process
+    shares: dict[pathlib.Path, Share]  # by folder, on the first process
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return each run's folder by its name."""
@@ -271,7 +271,7 @@ def measure_runs(todo: Work) -> None:
                 )
 
 
-def measure_run(run: TrainingRun, stop: Stop, share: Alone) -> bool:
+def measure_run(run: TrainingRun, stop: Stop, share: Share) -> bool:
     """Measure every checkpoint of a run; return whether this process has joined the tables."""
     source = run_source.open_run_source(run.config, run.text, run.folder, run.name)
     return sweep.sweep(source, stop, share, lambda: on_disk.write_run(run.name, run.folder))

@@ -33,7 +33,7 @@ def write_joined(
     scores: xr.Dataset | None = None,
 ) -> None:
     """Join the raw tables and the scores, and write them; `about` are the attributes."""
-    results, batches = joined(raw, families, nulls)
+    results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
     mark_noise(results, json.loads(about.get(NOISE, "{}")))
@@ -42,7 +42,7 @@ def write_joined(
     joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
 
 
-def joined(
+def join_steps(
     raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """Make the contents of results.nc and batches.nc; NaN at steps without a family.
@@ -82,7 +82,7 @@ def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> 
     both = ({0: step_files.read_step(first)} if first.exists() else {}) | {
         step: step_files.read_step(path)
     }
-    last, _ = joined(both, measure.families, measure.nulls)
+    last, _ = join_steps(both, measure.families, measure.nulls)
     shared = [name for name in last if name in results]
     parts = [results[shared].sel(step=slice(None, step)), last[shared].sel(step=[step])]
     whole = xr.concat(

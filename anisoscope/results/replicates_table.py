@@ -101,7 +101,9 @@ def missing_families(
     return tuple(missing)
 
 
-def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+def merge_families(
+    old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
+) -> xr.Dataset:
     """Replace these families' variables in the old table by those of the new table."""
     if old is None:
         return _arranged(new)

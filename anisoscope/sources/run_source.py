@@ -172,7 +172,7 @@ class RunSource(Source):
             previous = -1 if previous is None else previous
             table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
         picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
-        return table.assign(kept_vectors.labeled(measured.vectors, picks_P, context, head))
+        return table.assign(kept_vectors.label_vectors(measured.vectors, picks_P, context, head))
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Describe the run and its clouds."""

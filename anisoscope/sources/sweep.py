@@ -21,7 +21,7 @@ from anisoscope.results.step_files import STREAM
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.sharing import ALONE, Alone
+from anisoscope.utils.sharing import ALONE, Share
 
 HEAD = "measure.projected_head"
 Families = tuple[str, ...]
@@ -145,7 +145,7 @@ def check_tables(source: Source) -> None:
 
 
 def sweep(
-    source: Source, stop: Stop, share: Alone = ALONE, finish: Callable[[], None] | None = None
+    source: Source, stop: Stop, share: Share = ALONE, finish: Callable[[], None] | None = None
 ) -> bool:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
@@ -176,7 +176,7 @@ def sweep(
     return True
 
 
-def measure_missing(source: Source, stop: Stop, share: Alone = ALONE) -> dict[str, set[int]]:
+def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[str, set[int]]:
     """Load, measure and write each incomplete step; return the steps, by target.
 
     Steps that other processes have claimed are left to them.

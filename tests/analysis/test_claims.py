@@ -3,7 +3,6 @@ tables of a folder.
 """
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -277,6 +276,6 @@ def test_every_entry_names_what_there_is():
         assert claim.reason, name
         expressions = [*dict(claim.regime)]
         expressions += [claim.quantity] * (claim.table in ("runs", "pairs", "matched"))
-        columns = {*re.findall("[a-z_]+", " ".join(expressions))} - {"log"}
+        columns = evidence.column_names(" ".join(expressions))
         assert columns <= {*SHAPES, "mean_cosine"}, name
         assert (claim.table == "matched") == (claim.contrast != ()), name

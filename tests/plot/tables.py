@@ -24,7 +24,7 @@ from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results import kept_vectors
 from anisoscope.results.derived import averages, excess_name
-from anisoscope.results.join import joined
+from anisoscope.results.join import join_steps
 from anisoscope.results.replicates_table import build_table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
@@ -86,9 +86,9 @@ def make_run(
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(
-                kept_vectors.labeled(vectors, np.arange(POINTS), 512, head=0)
+                kept_vectors.label_vectors(vectors, np.arange(POINTS), 512, head=0)
             )
-    results, _ = joined(raw, DEFAULT_FAMILIES, nulls)
+    results, _ = join_steps(raw, DEFAULT_FAMILIES, nulls)
     results.attrs = attributes
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
     results["validation_gain_over_unigram"] = "step", gains, {"units": "bit"}

@@ -10,7 +10,7 @@ from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import block_average
 from anisoscope.results.frame import to_frame
-from anisoscope.results.join import joined, scores, tidy, write_joined
+from anisoscope.results.join import join_steps, scores, tidy, write_joined
 from anisoscope.results.summary import summarize_checkpoint
 from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
 
@@ -24,7 +24,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def whole(tables):
-    return joined(tables, ALL, NULLS)
+    return join_steps(tables, ALL, NULLS)
 
 
 def test_results_and_batches_are_those_of_every_step(tables, whole):
@@ -71,7 +71,7 @@ def test_a_step_without_a_quantity_has_nan(tables, whole):
     part["twonn"] = (
         part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
     )
-    results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
+    results, batches = join_steps({0: tables[0], 7: part}, ALL, NULLS)
     whole, of_clouds = whole
     for name in ("query_drift", "gride"):
         assert np.isnan(results[name].sel(step=7)).all()
@@ -92,11 +92,11 @@ def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(table
     like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
     vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
     whole = tables[7].assign(previous_step=xr.DataArray(3), **vectors)
-    results, _ = joined({0: tables[0], 7: whole}, ALL, ())
+    results, _ = join_steps({0: tables[0], 7: whole}, ALL, ())
     assert list(results.previous_step.values) == [-1, 3]
     finite = np.isfinite(results.query_projection).all(["block", "vector", "axis"])
     assert list(finite.values) == [False, True]
-    results, batches = joined({7: whole}, ("dimension",), ())
+    results, batches = join_steps({7: whole}, ("dimension",), ())
     assert set(batches.data_vars) == {"twonn", "duplicate_points"}
     assert set(results.data_vars) == {*batches, *map(block_average, batches)}
 

@@ -9,7 +9,7 @@ import xarray as xr
 from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
-from anisoscope.results.replicates_table import merged, missing_families
+from anisoscope.results.replicates_table import merge_families, missing_families
 from anisoscope.utils.errors import RunError, UserError
 from tests.results.made import CLOUDS, MADE_BY, table, values
 
@@ -91,7 +91,7 @@ def bits(dataset):
 def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
     old = complete(0, ("dimension", "spectrum"), ("shuffled",)).assign(previous_step=3)
     new = complete(1, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled"))
-    whole = merged(old, new.assign(previous_step=4), ("dimension", "similarity"))
+    whole = merge_families(old, new.assign(previous_step=4), ("dimension", "similarity"))
     assert list(whole["cloud"].values) == ["measured", "gaussian", "shuffled"]
     for name in (name for name in quantities() if name in whole):
         source = old if name in FAMILIES["spectrum"].quantities else new
@@ -102,7 +102,7 @@ def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
     assert np.isnan(whole.anisotropy.sel(cloud="gaussian")).all()
     assert whole.previous_step == 3  # of the comparisons that are kept
     assert missing_families(whole, ("spectrum", "dimension", "similarity"), ("shuffled",)) == ()
-    assert merged(old, new.assign(previous_step=4), ("comparison",)).previous_step == 4
+    assert merge_families(old, new.assign(previous_step=4), ("comparison",)).previous_step == 4
 
 
 def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):

@@ -80,7 +80,7 @@ def _row(run: Any, value: float) -> dict[str, Any]:
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Evaluate an expression in columns of runs.csv."""
     own = runs[runs["kind"].isin(claim.models)]
-    expressions = {text: _columns(text) for text in (claim.quantity, *dict(claim.regime))}
+    expressions = {text: column_names(text) for text in (claim.quantity, *dict(claim.regime))}
     if own.empty or not expressions[claim.quantity] <= {*runs}:
         return
     found = {
@@ -97,7 +97,8 @@ def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         yield _row(run, value) | {"outside": reason}
 
 
-def _columns(expression: str) -> set[str]:
+def column_names(expression: str) -> set[str]:
+    """List the columns that an expression reads."""
     return {*re.findall("[a-z_]+", expression)} - {"log"}
 
 

@@ -84,12 +84,12 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
     for name, path in zip(names, paths, strict=True):
         rows = evidence.read_evidence(path)
         rows = rows[[(name, model) not in duplicates for model in rows["model"]]]
-        judged = judged_claims(rows, name)
+        judged = judge_claims(rows, name)
         named = on_disk.read_primary(path).assign(experiment=name)
-        claims.append(judged.assign(p_holm=corrected(judged["p"], named)[0]))
+        claims.append(judged.assign(p_holm=correct_p(judged["p"], named)[0]))
         contrasts.append(named)
     claims = pd.concat(claims, ignore_index=True)
-    claims["p_project"], contrasts = corrected(claims["p"], pd.concat(contrasts, ignore_index=True))
+    claims["p_project"], contrasts = correct_p(claims["p"], pd.concat(contrasts, ignore_index=True))
     claims = claims[list(COLUMNS)]
     if not len(contrasts):
         return claims
@@ -106,12 +106,12 @@ def judge_interval(low: float, high: float, smallest: float, absence: bool) -> s
     return CONTRADICTED if high < -beyond else INCONCLUSIVE
 
 
-def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+def judge_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
     """Return effect, interval, p and verdict of each claim and model."""
     tests = []
     for (name, model), group in rows.groupby(["claim", "model"], sort=False):
         claim = CLAIMS[name]
-        estimate = estimated(group, claim)
+        estimate = estimate_effect(group, claim)
         ends = estimate["low"], estimate["high"]
         if reason := why_untested(group, claim, estimate):
             estimate["p"] = np.nan
@@ -123,7 +123,7 @@ def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return frame.drop(columns=["p_holm", "p_project"])
 
 
-def estimated(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
+def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
     """Return effect, low, high, n, test and p: over seeds, or with the table's own error."""
     values = claim.sign * group["value"][np.isfinite(group["value"])].to_numpy(float)
     n, smallest, own = len(values), claim.smallest, group["n"].notna().any()
@@ -162,7 +162,7 @@ def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | 
     return "" if np.isfinite(estimate["p"]) else CONSTANT
 
 
-def corrected(p: pd.Series, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+def correct_p(p: pd.Series, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """Return Holm's p of the claims, and the contrasts with p_project and p_margin_project."""
     tested, stated = p.notna().to_numpy(), contrasts["margin"].notna().to_numpy(bool)
     parts = p[tested], contrasts["p"], contrasts.loc[stated, "p_margin"]

@@ -260,7 +260,7 @@ def measure_text(
     bits, bound = raw.attrs["bits_per_byte"], guards.bits_bound(windows)
     raw.attrs |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
     raw.attrs["bits_bound"] = bound
-    table, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
+    table, _ = join.join_steps({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(

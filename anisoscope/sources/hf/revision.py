@@ -167,7 +167,7 @@ def measure_revision(
     table = replicates_table.build_table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
-    table = table.assign(kept_vectors.labeled(*head_vectors))
+    table = table.assign(kept_vectors.label_vectors(*head_vectors))
     return residuals.annotate(step, table) if residuals else table
 
 
