@@ -134,7 +134,7 @@ class Source(abc.ABC):
         for target in self.targets:
             tables, root = self.step_tables(target), target.folder.parent
             attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
-            scores = self.scores(list(tables)) if target.name == STREAM else scores
+            scores = scores if target.is_hook_point else self.scores(list(tables))
             join.write_joined(root, tables, target.families, self.measure.nulls, attributes, scores)
 
 
@@ -230,7 +230,7 @@ def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[st
 
 def label(source: Source, target: Target) -> str:
     """Name a target in messages."""
-    return source.name if target.name == STREAM else f"{source.name}, {target.name}"
+    return f"{source.name}, {target.name}" if target.is_hook_point else source.name
 
 
 def read_valid_tables(source: Source, target: Target, stored: set[int]) -> Tables:
@@ -268,5 +268,5 @@ def print_steps(
         if steps:
             listed = ", ".join(map(str, sorted(steps)))
             print(f"{label(source, target)}: {message}: step{'s' * (len(steps) > 1)} {listed}")
-    if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
+    if not target.is_hook_point and 0 in unknown and UNTRAINED in source.measure.nulls:
         print(f"{source.name}: without step 0 there is no excess over the untrained network")
