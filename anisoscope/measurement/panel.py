@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
@@ -103,7 +103,7 @@ def measure_panel(
     Returns:
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
-    families = [FAMILIES[name] for name in settings.families]
+    families = [(INPUT_KINDS[name], FAMILIES[name]) for name in settings.families]
     measured, folds = samples[MEASURED], settings.folds
     values: dict[str, Values] = {name: {} for name in samples}
 
@@ -112,13 +112,13 @@ def measure_panel(
             values.setdefault(name, {}).update(quantities)
 
     # families with a Gaussian null model share neighbors with it, and with comparisons
-    few = max((family.neighbors for family in families if family.input_kind == "layers"), default=0)
+    few = max((family.neighbors for kind, family in families if kind == "layers"), default=0)
     nearest_N = None
     for with_null in (False, True):
         group = [
             family
-            for family in families
-            if family.input_kind == "cloud" and ("gaussian" in family.nulls) == with_null
+            for kind, family in families
+            if kind == "cloud" and ("gaussian" in family.nulls) == with_null
         ]
         compared = few if with_null else 0
         if not group and not compared:
@@ -137,13 +137,13 @@ def measure_panel(
 
     nulls = {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
     clouds = LayerClouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
-    for family in families:
-        if family.input_kind == "layers":
+    for kind, family in families:
+        if kind == "layers":
             add(family.compute(clouds))
-        elif family.input_kind == "heads":
+        elif kind == "heads":
             compute = functools.partial(family.compute, folds=folds, over=over)
             add(map_samples(compute, {name: sample.heads for name, sample in samples.items()}))
-        elif family.input_kind == "logit_lens":
+        elif kind == "logit_lens":
             read = measured.unembedding, measured.target_P
             add({MEASURED: family.compute(measured.clouds_NPD, *read, folds, over)})
     return values

@@ -15,9 +15,9 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, quantities
+from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
@@ -51,7 +51,7 @@ def measure_chunks(
     {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
     layers, width = vectors.layers, vectors.shape[1]
-    kinds = {FAMILIES[name].input_kind for name in settings.families}
+    kinds = {INPUT_KINDS[name] for name in settings.families}
     numbers = range(len(layers))
     together = not kinds.isdisjoint(("layers", "logit_lens"))
     unequal = any(chunk.folds.unequal for chunk in chunks)

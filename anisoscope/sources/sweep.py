@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
@@ -74,7 +73,7 @@ class Source(abc.ABC):
     def targets(self) -> list[Target]:
         """What to measure, the residual stream first; hook points have cloud families only."""
         families = self.measure.families
-        clouds = tuple(name for name in families if FAMILIES[name].input_kind == "cloud")
+        clouds = tuple(name for name in families if INPUT_KINDS[name] == "cloud")
         inside = [
             Target(name, self.root / "hook_points" / name / "measurements", clouds)
             for name in self.measure.hook_points

@@ -9,6 +9,7 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from anisoscope.cli import flags
+from anisoscope.config.measure_config import INPUT_KINDS
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.utils.settings import format_limits, format_value, walk_settings
@@ -45,7 +46,7 @@ def list_quantities() -> Iterator[str]:
         yield from (
             f"## {name}",
             "",
-            f"Measured of {CLOUDS[family.input_kind]}. Null models: {nulls}.",
+            f"Measured of {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
             "",
         )
         if not family.quantities:

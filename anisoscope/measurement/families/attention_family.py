@@ -230,7 +230,7 @@ def head_vectors(heads: Heads, head: int) -> Values:
 
 
 FAMILIES = {
-    "attention": Family("heads", measure_heads, ATTENTION),
-    "sinks": Family("heads", measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
-    "projection": Family("vectors", head_vectors, {}, ()),
+    "attention": Family(measure_heads, ATTENTION),
+    "sinks": Family(measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
+    "projection": Family(head_vectors, {}, ()),
 }

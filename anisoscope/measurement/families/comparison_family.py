@@ -173,6 +173,4 @@ def compare_every_layer(
     return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
-FAMILIES = {
-    "comparison": Family("layers", measure_comparison, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)
-}
+FAMILIES = {"comparison": Family(measure_comparison, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}

@@ -305,9 +305,8 @@ def measure_local(cloud: Cloud) -> Values:
 
 
 FAMILIES = {
-    "dimension": Family("cloud", measure_dimension, DIMENSION, NULLS, neighbors=SPARE),
+    "dimension": Family(measure_dimension, DIMENSION, NULLS, neighbors=SPARE),
     "scale": Family(
-        "cloud",
         measure_scale,
         SCALE,
         NULLS,
@@ -319,8 +318,8 @@ FAMILIES = {
         },
     ),
     "estimators": Family(
-        "cloud", measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
+        measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
     ),
-    "hubness": Family("cloud", measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
-    "local": Family("cloud", measure_local, LOCAL, NULLS, neighbors=COUNT),
+    "hubness": Family(measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
+    "local": Family(measure_local, LOCAL, NULLS, neighbors=COUNT),
 }

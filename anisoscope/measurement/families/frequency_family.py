@@ -123,7 +123,6 @@ def measure_frequency(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "frequency": Family(
-        "cloud",
         measure_frequency,
         QUANTITIES,
         ("gaussian", "shuffled", "untrained"),

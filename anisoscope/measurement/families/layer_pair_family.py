@@ -148,7 +148,7 @@ def measure_linearity(clouds: LayerClouds) -> dict[str, Values]:
 
 
 FAMILIES = {
-    "alignment": Family("layers", measure_alignment, ALIGNMENT, (PERMUTED,)),
-    "imbalance": Family("layers", measure_imbalance, IMBALANCE, (PERMUTED,), neighbors=NEIGHBORS),
-    "linearity": Family("layers", measure_linearity, LINEARITY, (PERMUTED,)),
+    "alignment": Family(measure_alignment, ALIGNMENT, (PERMUTED,)),
+    "imbalance": Family(measure_imbalance, IMBALANCE, (PERMUTED,), neighbors=NEIGHBORS),
+    "linearity": Family(measure_linearity, LINEARITY, (PERMUTED,)),
 }

@@ -131,7 +131,6 @@ def measure_leading(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "leading": Family(
-        "cloud",
         measure_leading,
         QUANTITIES,
         ("gaussian", "shuffled", "untrained"),

@@ -111,4 +111,4 @@ def measure_logit_lens(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILIES = {"logit_lens": Family("logit_lens", measure_logit_lens, QUANTITIES, ("untrained",))}
+FAMILIES = {"logit_lens": Family(measure_logit_lens, QUANTITIES, ("untrained",))}

@@ -112,6 +112,6 @@ def measure_massive(cloud: Cloud) -> Values:
 
 
 FAMILIES = {
-    "outliers": Family("cloud", measure_outliers, OUTLIERS, coordinates={"top": outliers.TOPS}),
-    "massive": Family("cloud", measure_massive, MASSIVE_POINTS, coordinates={"ratio": RATIOS}),
+    "outliers": Family(measure_outliers, OUTLIERS, coordinates={"top": outliers.TOPS}),
+    "massive": Family(measure_massive, MASSIVE_POINTS, coordinates={"ratio": RATIOS}),
 }

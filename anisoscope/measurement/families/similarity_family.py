@@ -102,4 +102,4 @@ def measure_similarity(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILIES = {"similarity": Family("cloud", measure_similarity, QUANTITIES)}
+FAMILIES = {"similarity": Family(measure_similarity, QUANTITIES)}

@@ -130,4 +130,4 @@ def measure_spectrum(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILIES = {"spectrum": Family("cloud", measure_spectrum, QUANTITIES)}
+FAMILIES = {"spectrum": Family(measure_spectrum, QUANTITIES)}

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import FAMILIES, MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
@@ -26,7 +26,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import progress_bar
 
 # families that read queries and keys
-HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads", "vectors"))
+HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind in ("heads", "vectors"))
 
 
 class Plan(NamedTuple):
