@@ -29,7 +29,7 @@ from anisoscope.measurement.resampling import (
     Cloud,
     LayerClouds,
     Places,
-    Searched,
+    Sectioned,
     Types,
     map_samples,
     search,
@@ -82,7 +82,7 @@ def measure_panel(
     key: Array,
     over: Over = jax.lax.map,
     permuted_NPD: Array | None = None,
-    parts: int | None = None,
+    sections: int | None = None,
 ) -> dict[str, Values]:
     """Measure every quantity of every sample; pure and not jitted.
 
@@ -97,7 +97,7 @@ def measure_panel(
             of the samples and of the clouds in work.
         permuted_NPD: The measured clouds with their windows in another order: the null model of
             comparisons.
-        parts: Number of sections that neighbors are resampled by; None for the number that the
+        sections: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
 
     Returns:
@@ -130,7 +130,9 @@ def measure_panel(
             spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
             null = GaussianNull(spread_N, key_N)
         clouds = samples if group else {MEASURED: measured}
-        by_sample, nearest_ZN = _over_clouds(clouds, group, settings, over, null, compared, parts)
+        by_sample, nearest_ZN = _over_clouds(
+            clouds, group, settings, over, null, compared, sections
+        )
         add(by_sample)
         if compared:
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
@@ -156,8 +158,8 @@ def _over_clouds(
     over: Over,
     null: GaussianNull | None,
     compared: int,
-    parts: int | None,
-) -> tuple[dict[str, Values], Searched | None]:
+    sections: int | None,
+) -> tuple[dict[str, Values], Sectioned | None]:
     """Measure the families in every cloud, in one loop over samples and layers.
 
     For the first sample the null models that need no draw are measured too. The draws of the
@@ -179,10 +181,10 @@ def _over_clouds(
             z >= len(samples), lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
         )
 
-    def measure(number: Array) -> tuple[dict[str, Values], Searched | None]:
+    def measure(number: Array) -> tuple[dict[str, Values], Sectioned | None]:
         z, n = number // layers, number % layers
         cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % len(samples)], types_Z)
-        searched = search(cloud_PD, count, settings.folds, parts)
+        searched = search(cloud_PD, count, settings.folds, sections)
         values: dict[str, Values] = {MEASURED: {}}
         for family in families:
             found = family.compute(Cloud(cloud_PD, settings.folds, searched, places, types))

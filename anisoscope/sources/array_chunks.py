@@ -157,13 +157,13 @@ def run_panel(
     chunks: int,
     index_P: Any,
     folds: int,
-    parts: int | None,
+    sections: int | None,
 ) -> dict[str, Values]:
     """Run the compiled panel on points of one chunk, after checking that its memory is available."""
     arguments = _take_points(sample, index_P), key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
     settings = dataclasses.replace(settings, seed=0, folds=folds)
-    program = _compile(settings, structure, tuple(leaves), parts)
+    program = _compile(settings, structure, tuple(leaves), sections)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
         check_available(takes, description, chunks)
@@ -176,12 +176,12 @@ def _compile(
     settings: MeasureConfig,
     structure: Any,
     leaves: tuple[jax.ShapeDtypeStruct, ...],
-    parts: int | None,
+    sections: int | None,
 ) -> jax.stages.Compiled:
     """Compile one program for all arrays of one shape and any seed: keys are arguments."""
 
     def program(sample: Sample, key: Array) -> dict[str, Values]:
-        return measure_panel({MEASURED: sample}, {}, settings, key, parts=parts)
+        return measure_panel({MEASURED: sample}, {}, settings, key, sections=sections)
 
     return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 

@@ -135,11 +135,11 @@ def measure_batches(
 
 @jax.enable_x64(False)
 def _measure_points(
-    clouds: PairedClouds, index_P: Any, folds: int, parts: int | None
+    clouds: PairedClouds, index_P: Any, folds: int, sections: int | None
 ) -> dict[str, Values]:
     """Measure some of the points, as `resample` asks."""
     points = (x[:, index_P] for x in clouds)
-    return jax.device_get(comparison_family.compare_every_layer(*points, folds, parts))
+    return jax.device_get(comparison_family.compare_every_layer(*points, folds, sections))
 
 
 def compare(

@@ -27,8 +27,8 @@ CLOUDS = {
 INTERVAL = {
     "": "the batches are the sample",
     "jackknife": "whole folds of windows left out in turn",
-    "sections": "the scatter between subsamples",
-    "share_sections": "the scatter between subsamples",
+    "sections": "the scatter between sections",
+    "share_sections": "the scatter between sections",
 }
 CONFIGS = {
     "Config": "Training runs",

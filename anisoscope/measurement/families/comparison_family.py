@@ -23,7 +23,7 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import (
     LayerClouds,
-    Searched,
+    Sectioned,
     map_samples,
     over_sections,
     search,
@@ -75,30 +75,30 @@ QUANTITIES = {
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
-def keep_nearest(searched: Searched) -> Searched:
+def keep_nearest(searched: Sectioned) -> Sectioned:
     """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
-    whole, parts = searched
-    return Searched(
+    whole, sections = searched
+    return Sectioned(
         select_nearest(whole, NEIGHBORS),
-        None if parts is None else select_nearest(parts, NEIGHBORS),
+        None if sections is None else select_nearest(sections, NEIGHBORS),
     )
 
 
-def search_nearest(cloud_PD: Array, folds: int, parts: int | None = None) -> Searched:
+def search_nearest(cloud_PD: Array, folds: int, sections: int | None = None) -> Sectioned:
     """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
-    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, parts))
+    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, sections))
 
 
 class Prepared(NamedTuple):
     """A cloud prepared for comparison: what CKA reads, and the nearest neighbors."""
 
     ready: PreparedCloud
-    nearest: Searched
+    nearest: Sectioned
 
 
-def prepare_comparison(cloud_PD: Array, folds: int, parts: int | None = None) -> Prepared:
-    """Prepare a cloud for `compare_pair`; `parts` is that of `search`."""
-    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, parts))
+def prepare_comparison(cloud_PD: Array, folds: int, sections: int | None = None) -> Prepared:
+    """Prepare a cloud for `compare_pair`; `sections` is that of `search`."""
+    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, sections))
 
 
 def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
@@ -141,14 +141,14 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
 
 
-@functools.partial(jax.jit, static_argnames=("folds", "parts"))
+@functools.partial(jax.jit, static_argnames=("folds", "sections"))
 @jax.default_matmul_precision("highest")
 def compare_every_layer(
     first_NPD: Array,
     second_MPE: Array,
     permuted_NPD: Array,
     folds: int,
-    parts: int | None = None,
+    sections: int | None = None,
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
@@ -157,16 +157,18 @@ def compare_every_layer(
         second_MPE: Clouds of the second model.
         permuted_NPD: The null model: clouds of the first model with its points in another order.
         folds: Number of folds, of equally many points each.
-        parts: Number of sections that neighbors are resampled by; None for the number that the
+        sections: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
 
     Returns:
         {"measured" or "permuted": {kind: (layer, other layer, R)}}.
     """
-    second_M = jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, folds, parts), second_MPE)
+    second_M = jax.lax.map(
+        lambda cloud_PD: prepare_comparison(cloud_PD, folds, sections), second_MPE
+    )
 
     def compare_layer(first_PD: Array) -> Values:
-        first = prepare_comparison(first_PD, folds, parts)
+        first = prepare_comparison(first_PD, folds, sections)
         return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
 
     samples = {MEASURED: first_NPD, PERMUTED: permuted_NPD}

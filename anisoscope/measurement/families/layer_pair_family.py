@@ -24,9 +24,9 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import (
     LayerClouds,
-    Searched,
+    Sectioned,
+    cut_sections,
     map_samples,
-    sections,
 )
 from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.cloud import point_weights
@@ -104,19 +104,21 @@ def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
     The null model has the neighbors of other windows.
     """
 
-    def measure(nearest_N: Searched) -> Values:
+    def measure(nearest_N: Sectioned) -> Values:
         values = cloud_pairs.layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
-        if nearest_N.parts is not None:
-            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
-            sections_NSPD = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
+        if nearest_N.sections is not None:
+            sections = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.sections)
+            sections_NSPD = jax.vmap(lambda cloud_PD: cut_sections(cloud_PD, sections))(
+                clouds.points_NPD
+            )
             resampled = jax.lax.map(
                 lambda section: cloud_pairs.layers_imbalance(*section),
-                (parts, jnp.swapaxes(sections_NSPD, 0, 1)),
+                (sections, jnp.swapaxes(sections_NSPD, 0, 1)),
             )
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(IMBALANCE, values)
 
-    def find_neighbors(x_NPD: Array) -> Searched:
+    def find_neighbors(x_NPD: Array) -> Sectioned:
         return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), x_NPD)
 
     return map_samples(
