@@ -114,7 +114,7 @@ def measure_model(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
-        return measure_model.measure_model(
+        return measure_model.measure_loaded(
             model, texts, revision, tokenizer, families, nulls, padding, pool, settings
         )
 
@@ -183,7 +183,7 @@ def compare_models(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
-        return two_pretrained.compare_models((a, b), texts, revisions, labels, settings)
+        return two_pretrained.compare_pretrained((a, b), texts, revisions, labels, settings)
 
 
 def open_run(folder: str | os.PathLike[str]) -> OpenRun:
@@ -208,4 +208,4 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     from anisoscope.sources import finished_run
 
     with as_value_error():
-        return finished_run.open_run(folder)
+        return finished_run.open_finished_run(folder)

@@ -19,12 +19,12 @@ import pandas as pd
 from tqdm import tqdm
 
 from anisoscope import measure
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.data.unigrams import BINS, LENGTHS
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, coordinates, find_family, quantities
+from anisoscope.measurement.families.registry import coordinates, find_family, quantities
 from anisoscope.measurement.intervals import estimate
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics.logit_lens import build_unembedding
 from anisoscope.utils.compiled import CACHE, keep
@@ -32,7 +32,7 @@ from tests.zoo import WINDOW, ZOO, Member
 
 BATCHES, FOLDS, POINTS = 4, 8, 1024
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
-CHOICES = tuple(name for name, family in FAMILIES.items() if family.input_kind != "vectors")
+CHOICES = tuple(name for name, kind in INPUT_KINDS.items() if kind != "vectors")
 LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types of points
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 WIDTH = 8  # of clusters
@@ -66,7 +66,7 @@ def make_measure(families: tuple[str, ...]) -> Callable:
         places = Places(*jnp.divmod(jnp.arange(points), WINDOW))
         sample = Sample(clouds_LPD, heads, places, types, *read)
         last = {"last": clouds_LPD[1:].repeat(2, axis=0)}
-        return panel({MEASURED: sample}, last, settings, key)
+        return measure_panel({MEASURED: sample}, last, settings, key)
 
     return jax.jit(lambda clouds_GPD, keys_G: jax.lax.map(measure_batch, (clouds_GPD, keys_G)))
 

@@ -90,7 +90,7 @@ def compile_panel(row: str) -> str:
     config, corpus = metrics.config_of(metrics.SHAPES["gpu"]), random_corpus()
     measure = dataclasses.replace(config.measure, families=families, nulls=nulls)
     config = dataclasses.replace(config, measure=measure)
-    program = run_program.make_program(config, corpus)
+    program = run_program.make_measure_program(config, corpus)
     params = run_program.param_shapes(config, corpus)
     references = dict.fromkeys(run_program.OTHERS, params) if "comparison" in families else {}
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced

@@ -28,7 +28,12 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.measure_config import DEFAULT, NULLS, OPTIONAL, MeasureConfig
+from anisoscope.config.measure_config import (
+    DEFAULT_FAMILIES,
+    NULLS,
+    OPTIONAL_FAMILIES,
+    MeasureConfig,
+)
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families import spectrum_family
@@ -36,7 +41,7 @@ from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.spectrum import spectrum as compute_spectrum
 from anisoscope.models import transformer
-from anisoscope.sources.run_program import OTHERS, make_program
+from anisoscope.sources.run_program import OTHERS, make_measure_program
 from anisoscope.utils import mesh
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
@@ -52,7 +57,7 @@ def search(cloud_PD: jax.Array) -> jax.Array:
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     """Compute the family spectrum of a cloud as the package does, without resamples."""
-    return spectrum_family.read(compute_spectrum(cloud_PD, 1))
+    return spectrum_family.read_spectra(compute_spectrum(cloud_PD, 1))
 
 
 def product(cloud_PD: jax.Array) -> jax.Array:
@@ -143,9 +148,9 @@ PANELS = {
     "spectrum alone": (("spectrum",), ()),
     f"quick look ({', '.join(QUICK)})": (QUICK, ()),
     "the same with its null models": (QUICK, NULLS),
-    "whole panel, without null models": (DEFAULT, ()),
-    "whole panel": (DEFAULT, NULLS),
-    **{f"{name} alone, without null models": ((name,), ()) for name in OPTIONAL},
+    "whole panel, without null models": (DEFAULT_FAMILIES, ()),
+    "whole panel": (DEFAULT_FAMILIES, NULLS),
+    **{f"{name} alone, without null models": ((name,), ()) for name in OPTIONAL_FAMILIES},
 }
 
 
@@ -169,7 +174,10 @@ def time_panel(config: Config, corpus: Corpus, rounds: int) -> tuple[float, floa
     model = transformer.build(config.model, corpus.vocab_size, "float32")
     init = jax.jit(model.init)
     checkpoints = [init(jax.random.key(seed)) for seed in range(rounds)]
-    program, compared = make_program(config, corpus), "comparison" in config.measure.families
+    program, compared = (
+        make_measure_program(config, corpus),
+        "comparison" in config.measure.families,
+    )
     compilation, seconds = [], []
 
     def listen(event: str, duration: float, **_) -> None:

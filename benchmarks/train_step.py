@@ -55,14 +55,14 @@ def jax_side(
     import jax
 
     from anisoscope.models import transformer
-    from anisoscope.training.train_program import make_program
+    from anisoscope.training.train_program import make_train_program
 
     sizes = {name: shape[name] for name in ("layers", "width", "heads", "context")}
     model = ModelConfig(**sizes, position_encoding=position_encoding)
     train = TrainConfig(batch_size=shape["batch"], steps_per_call=steps, optimizer=optimizer)
     if backend:
         transformer.build = functools.partial(transformer.build, backend=backend)
-    program = make_program(Config(model=model, train=train), random_corpus())
+    program = make_train_program(Config(model=model, train=train), random_corpus())
     state = program.create()
     parameters = transformer.count_parameters(state.params)
 

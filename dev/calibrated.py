@@ -28,7 +28,7 @@ WINDOWS = 32
 def clouds_of(seed: int) -> np.ndarray:
     """(layers, points, width), window after window."""
     config = quickstart.get_config()
-    text = corpus.load(config.data, config.model.context)
+    text = corpus.load_corpus(config.data, config.model.context)
     network = transformer.build(config.model, text.vocab_size, "float32")
     tokens_WT = text.valid[: WINDOWS * config.model.context].reshape(WINDOWS, -1)
     resid_LWTD = jax.jit(network.apply)(network.init(jax.random.key(seed)), tokens_WT)[1].resid_LBTD

@@ -13,13 +13,13 @@ import pandas as pd
 import scipy.stats
 import xarray as xr
 
-from anisoscope.config.measure_config import OPTIONAL
+from anisoscope.config.measure_config import OPTIONAL_FAMILIES
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.results import joined_files
 
 TABLE = pathlib.Path("docs/results/families/layers.csv")
 PARTS = ["mean", "low", "high"]
-NAMES = tuple(name for family in OPTIONAL for name in FAMILIES[family].quantities)
+NAMES = tuple(name for family in OPTIONAL_FAMILIES for name in FAMILIES[family].quantities)
 ACROSS = {"next": 1, "before": -1}  # of layers by pairs: the other layer
 RENAMED = {"threshold": "at", "ratio": "at", "from_position": "at", "block": "layer"}
 KEYS = ["model", "step", "positions", "quantity", "layer", "depth", "at"]

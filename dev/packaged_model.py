@@ -12,7 +12,7 @@ from anisoscope.data import corpus
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.pretrained_weights import find_weights
-from anisoscope.sources.hf.token_windows import Windows, make_windows, validation_text
+from anisoscope.sources.hf.token_windows import InputWindows, cut_token_windows, validation_text
 
 WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
 ENWIK8 = "enwik8"
@@ -24,11 +24,11 @@ class Packaged(NamedTuple):
     loaded: load_model.PretrainedModel
     tokenizer: Any
 
-    def windows(self, text: str, special: bool) -> Windows:
+    def windows(self, text: str, special: bool) -> InputWindows:
         """Cut WINDOWS windows of LENGTH tokens, with the tokenizer's special tokens or without."""
         probe = MeasureConfig(points=WINDOWS * (LENGTH - 2), batches=1, folds=1)
         config = PretrainedConfig(measure=probe, window=LENGTH, special_tokens=special)
-        return make_windows(text, self.tokenizer, config)
+        return cut_token_windows(text, self.tokenizer, config)
 
     def read(self, tokens_WT: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Read the residual stream (N, W, T, D), and each head's mean weight on the first token."""
@@ -50,7 +50,7 @@ def open_packaged(model: str) -> Packaged:
 def read_text(path: str | None) -> str:
     """Read the validation split of a file, or of the language reference of Python."""
     data = DataConfig(source="pydoc") if path is None else DataConfig(path=path)
-    return validation_text(corpus.load(data, LENGTH))
+    return validation_text(corpus.load_corpus(data, LENGTH))
 
 
 def anisotropy(cloud_PD: np.ndarray, without: Any = ()) -> float:

@@ -48,7 +48,7 @@ def draw_profiles(tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]]
                 excess = own[f"{quantity}_excess"].sel(null=null, statistic="mean")
                 ax.plot(own.layer, mean - excess, "--", color=color, label=words)
             axes[0, [*tables].index(name)].set_title(NAMES[name])
-        panel_axes.fit(row, zero=True)
+        panel_axes.fit_limits(row, zero=True)
         row[0].set_ylabel(style.wrap(style.variable_label(table[quantity]), 1.4, 8))
         style.label_ends(row[-1], 0.9)
     for ax in axes[-1]:
@@ -61,7 +61,9 @@ def main() -> None:
     tables = {name: xr.load_dataset(path) for name, path in tables.items() if path.exists()}
     spectra = draw_models("spectra", draw_spectrum, "share of the variance", 2.7, True)
     depths, axes = ["0", "¼", "½", "¾", "1"], np.array([spectra.axes])
-    panel_axes.bar(spectra, panel_axes.patch_colors(5), axes, "relative depth", range(5), depths)
+    panel_axes.add_color_bar(
+        spectra, panel_axes.patch_colors(5), axes, "relative depth", range(5), depths
+    )
     points = draw_models("points", draw_points, "component 2", 2.4, False)
     style.legend(points.axes)
     heads = draw_models("heads", draw_weights, "block", 2.8, False)

@@ -91,7 +91,7 @@ def neighborhoods() -> Iterator[dict[str, Any]]:
 
 def spread() -> pd.Series:
     """Return twice the standard deviation between seeds, pooled over conditions, of each claim."""
-    frames = {name: evidence.read(RESULTS / name) for name in ABOUT["folders"]}
+    frames = {name: evidence.read_evidence(RESULTS / name) for name in ABOUT["folders"]}
     rows = pd.concat([frame.assign(experiment=name) for name, frame in frames.items()])
     groups = rows[rows["n"].isna()].groupby(["claim", "experiment", "model"])["value"]
     return 2 * np.sqrt(groups.var()[groups.count() > 2].groupby("claim").mean())
@@ -103,7 +103,7 @@ def main(arguments: list[str]) -> None:
         return
     for path in map(pathlib.Path, arguments):
         (RESULTS / path.name).mkdir(exist_ok=True)
-        rows = evidence.read(path)
+        rows = evidence.read_evidence(path)
         rows = rows[rows["claim"].isin(ABOUT["only"].get(path.name, CLAIMS))]
         joined_files.write_csv(rows, RESULTS / path.name / evidence.NAME)
     rows = pd.DataFrame([*profiles(), *neighborhoods()]).reindex(columns=list(evidence.COLUMNS))

@@ -76,7 +76,7 @@ class FolderOfArrays(Source):
             )
         about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
         values = activations.join_batches(batches).values
-        yield target, replicates_table.table(values, step, ("all",), about)
+        yield target, replicates_table.build_table(values, step, ("all",), about)
 
     def picks(self, windows: int, context: int) -> np.ndarray:
         """(1, points): places of windows, fold after fold of whole windows, as many of each."""

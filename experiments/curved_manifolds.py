@@ -4,7 +4,7 @@ It needs neither a corpus nor training.
 """
 
 from anisoscope.config.untrained_config import CurvedConfig
-from anisoscope.config.variants import chosen
+from anisoscope.config.variants import select_size
 
 
 def get_config(size: str = "") -> CurvedConfig:
@@ -12,4 +12,4 @@ def get_config(size: str = "") -> CurvedConfig:
         "": CurvedConfig(types=8192, draws=8192),
         "tiny": CurvedConfig(types=1024, draws=1024, seeds=4),
     }
-    return chosen(size, sizes)
+    return select_size(size, sizes)

@@ -7,7 +7,7 @@ It has 6 layers, width 512 and context 512, sized for a single GPU. A recipe may
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import sized
+from anisoscope.config.variants import select_size_and_recipe
 
 TINY = Config(
     model=ModelConfig(layers=6, width=128, heads=4, context=256),
@@ -18,4 +18,4 @@ TINY = Config(
 
 
 def get_config(size: str = "small") -> Config:
-    return sized(size, {"small": Config(), "tiny": TINY})
+    return select_size_and_recipe(size, {"small": Config(), "tiny": TINY})

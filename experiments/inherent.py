@@ -6,7 +6,7 @@
 from typing import Any
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import ModelsConfig, sized
+from anisoscope.config.pretrained_config import ModelsConfig, collect_changes
 from anisoscope.utils.settings import replace
 
 # Families: second-hand, without networks of feature maps. Which size of each, and the models of
@@ -44,4 +44,4 @@ PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "m
 def get_config(size: str = "") -> ModelsConfig:
     measure = MeasureConfig(points=4096, batches=4, families=("similarity",), nulls=())
     config = ModelsConfig(paper="inherent", models=tuple(LISTED), listed=LISTED, measure=measure)
-    return replace(config, sized(size, {"paper": PAPER}))
+    return replace(config, collect_changes(size, {"paper": PAPER}))

@@ -6,7 +6,7 @@ parameters, except those that an intervention adds. Loss-matched contrasts need
 """
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.variants import matched_contrasts, sized, with_seeds
+from anisoscope.config.variants import matched_contrasts, select_size_and_recipe, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
@@ -29,4 +29,4 @@ PRIMARY = matched_contrasts(
 
 def get_config(size: str = "small") -> Config:
     changes = {"variants": with_seeds(INTERVENTIONS, mask_ablations.SEEDS), "primary": PRIMARY}
-    return replace(sized(size, mask_ablations.SIZES), changes)
+    return replace(select_size_and_recipe(size, mask_ablations.SIZES), changes)

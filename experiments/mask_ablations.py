@@ -12,7 +12,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import matched_contrasts, sized, with_seeds
+from anisoscope.config.variants import matched_contrasts, select_size_and_recipe, with_seeds
 from anisoscope.utils.settings import replace
 
 SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
@@ -44,7 +44,7 @@ HIDING = ("causal", "window", "prefix")  # masks under which the next character 
 
 
 def get_config(size: str = "small") -> Config:
-    config = sized(size, SIZES)
+    config = select_size_and_recipe(size, SIZES)
     return replace(config, {"variants": variants(config.model.context), "primary": PRIMARY})
 
 

@@ -8,7 +8,7 @@ are the same, and all four learn at this rate.
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import sized, with_seeds
+from anisoscope.config.variants import select_size_and_recipe, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.utils.settings import replace
 
@@ -27,7 +27,7 @@ TINY = Config(
 
 
 def get_config(size: str = "small") -> Config:
-    config = sized(size, {"small": Config(), "tiny": TINY}, RECIPE)
+    config = select_size_and_recipe(size, {"small": Config(), "tiny": TINY}, RECIPE)
     conditions = {
         f"{mask}_{norm}": {"model.mask": mask, "objective": task, "model.norm": norm}
         for mask, task in TASKS.items()

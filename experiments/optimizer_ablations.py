@@ -10,7 +10,7 @@ belongs in RATES.
 from typing import Any
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.variants import ROTARY, chosen, matched_contrasts, with_seeds
+from anisoscope.config.variants import ROTARY, matched_contrasts, select_size, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
@@ -42,16 +42,16 @@ PRIMARY = matched_contrasts(
 
 def get_config(size: str = "small") -> Config:
     sizes = mask_ablations.SIZES | {"rates": replace(mask_ablations.TINY, {"train.steps": 500})}
-    config = replace(chosen(size, sizes), SHARED)
+    config = replace(select_size(size, sizes), SHARED)
     if size != "rates":
         runs = {
-            f"{name}_{model}": settings(name, model, rate)
+            f"{name}_{model}": optimizer_settings(name, model, rate)
             for model in MATCHED_PAIR
             for name, rate in RATES.items()
         }
         return replace(config, {"variants": with_seeds(runs, SEEDS), "primary": PRIMARY})
     trials = {  # numbered from 1 in their names
-        f"{name}_{place}_{model}": settings(name, model, rate) | {"train.seed": 0}
+        f"{name}_{place}_{model}": optimizer_settings(name, model, rate) | {"train.seed": 0}
         for name, rates in TRIED.items()
         for place, rate in enumerate(rates, 1)
         for model in MATCHED_PAIR
@@ -59,5 +59,5 @@ def get_config(size: str = "small") -> Config:
     return replace(config, {"variants": trials})
 
 
-def settings(optimizer: str, model: str, rate: float) -> dict[str, Any]:
+def optimizer_settings(optimizer: str, model: str, rate: float) -> dict[str, Any]:
     return {"train.optimizer": optimizer, "train.learning_rate": rate} | MATCHED_PAIR[model]

@@ -7,7 +7,7 @@ values). Windows and budget are the same, with Muon at the same rate. Loss-match
 """
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.variants import chosen, matched_contrasts, with_seeds
+from anisoscope.config.variants import matched_contrasts, select_size, with_seeds
 from anisoscope.experiments import mask_ablations
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.experiments.optimizer_ablations import MARGINS, RATES, SEEDS, SHARED
@@ -28,4 +28,4 @@ def get_config(size: str = "small") -> Config:
         for kind in POSITIONS
     }
     changes = {"variants": with_seeds(conditions, SEEDS), "primary": PRIMARY}
-    return replace(chosen(size, mask_ablations.SIZES), shared | changes)
+    return replace(select_size(size, mask_ablations.SIZES), shared | changes)

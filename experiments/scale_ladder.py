@@ -28,7 +28,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, TrainConfig
-from anisoscope.config.variants import sized
+from anisoscope.config.variants import select_size_and_recipe
 from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
@@ -51,11 +51,11 @@ MEASURE = MeasureConfig(
 
 
 def get_config(size: str = "50k") -> Config:
-    sizes = {name: make_config(*shape, SEEDS.get(name, 1)) for name, shape in SHAPES.items()}
-    return replace(sized(size, sizes, RECIPE), {"variants": MATCHED_PAIR})
+    sizes = {name: rung_config(*shape, SEEDS.get(name, 1)) for name, shape in SHAPES.items()}
+    return replace(select_size_and_recipe(size, sizes, RECIPE), {"variants": MATCHED_PAIR})
 
 
-def make_config(layers: int, width: int, seeds: int) -> Config:
+def rung_config(layers: int, width: int, seeds: int) -> Config:
     return Config(
         model=ModelConfig(layers=layers, width=width, heads=layers, context=128),
         train=TrainConfig(

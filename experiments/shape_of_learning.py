@@ -6,7 +6,7 @@
 from typing import Any
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import ModelsConfig, sized
+from anisoscope.config.pretrained_config import ModelsConfig, collect_changes
 from anisoscope.utils.settings import replace
 
 ENCODERS = (  # sizes: reconstruction, the paper names families
@@ -76,4 +76,4 @@ def get_config(size: str = "") -> ModelsConfig:
         measure=measure,
     )
     small = {"models": (*SMALL, *SMALLER)}
-    return replace(config, sized(size, {"small": small, "paper": PAPER}))
+    return replace(config, collect_changes(size, {"small": small, "paper": PAPER}))

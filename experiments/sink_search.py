@@ -16,7 +16,7 @@ from typing import Any
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.variants import chosen
+from anisoscope.config.variants import select_size
 from anisoscope.experiments import decoder_small
 from anisoscope.utils.settings import replace
 
@@ -81,4 +81,4 @@ def get_config(size: str = "small") -> Config:
     sizes = {"small": replace(Config(), shared), "tiny": tiny, "together": replace(tiny, ALL)}
     sizes["found"] = replace(sizes["together"], {"train.steps": 4500})
     variants = {"together": TOGETHER, "found": FOUND}.get(size, ALONE)
-    return replace(chosen(size, sizes), {"measure": measure, "variants": variants})
+    return replace(select_size(size, sizes), {"measure": measure, "variants": variants})

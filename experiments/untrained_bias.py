@@ -5,7 +5,7 @@
 """
 
 from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
-from anisoscope.config.variants import chosen
+from anisoscope.config.variants import select_size
 from anisoscope.utils.settings import replace
 
 
@@ -20,4 +20,4 @@ def get_config(size: str = "bert") -> UntrainedConfig:
         "full": replace(UntrainedConfig(), {"blocks": 12, **CHOICES}),
         "tiny": UntrainedConfig(width=64, heads=4, sequences=4, context=64, vocabulary=1000),
     }
-    return chosen(size, sizes)
+    return select_size(size, sizes)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar
-from anisoscope.metrics.comparison import Cka, energy, prepare_cloud
+from anisoscope.metrics.comparison import Cka, cross_energy, prepare_cloud
 
 PERMUTATIONS, LEVEL = 200, 0.05  # of Gröger, Wen and Brbić
 
@@ -62,7 +62,7 @@ def calibrated_cka(
     places_WT = jnp.arange(len(x_PD)).reshape(-1, together)
 
     def compare(y_PE: Array) -> Array:
-        shared_2 = energy(x.x_PD, y_PE, 1)[:, 0]
+        shared_2 = cross_energy(x.x_PD, y_PE, 1)[:, 0]
         return jnp.clip(shared_2 / jnp.sqrt(x.energy_2R * y.energy_2R)[:, 0], -1.0, 1.0)
 
     def compare_permuted(key: Array) -> Array:

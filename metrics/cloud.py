@@ -72,7 +72,12 @@ def entropy(share_E: Float[Array, "*X E"]) -> Float[Array, "*X"]:
     return -jnp.where(share_E == 0, 0.0, share_E * log_E).sum(axis=-1)
 
 
-def leave_out(folds: int) -> Float[Array, "R J"]:
+def fold_weights(folds: int) -> Float[Array, "R J"]:
     """Mark the kept folds, 1 or 0: all folds, then all but each in turn; one fold is only kept."""
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])
+
+
+def point_weights(folds: int, points: int) -> Float[Array, "R P"]:
+    """Mark the kept points, 1 or 0: all points, then all but each fold in turn."""
+    return jnp.repeat(fold_weights(folds), points // folds, axis=1)

@@ -12,14 +12,14 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     largest,
-    leave_out,
+    point_weights,
     product,
     scale_to_unit,
 )
 from anisoscope.metrics.comparison import (
     Nearest,
     PreparedCloud,
-    energy,
+    cross_energy,
     prepare_cloud,
 )
 from anisoscope.metrics.copies import copies
@@ -48,7 +48,7 @@ def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Al
 
 def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignment:
     """Compute `alignments` of two prepared clouds with as many folds."""
-    keep_RP = jnp.repeat(leave_out(folds), len(x.x_PD) // folds, axis=1)
+    keep_RP = point_weights(folds, len(x.x_PD))
     count_R = keep_RP.sum(axis=1)
     (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
         _about_mean(z.x_PD, keep_RP) for z in (x, y)
@@ -63,7 +63,7 @@ def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignm
             2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * sum_n_R * sum_m_R + 4 * product_R - mean_R
         )
 
-    shared_R = covariance(square_x_RP, square_y_RP, energy(x.x_PD, y.x_PD, folds)[0])
+    shared_R = covariance(square_x_RP, square_y_RP, cross_energy(x.x_PD, y.x_PD, folds)[0])
     self_x_R, self_y_R = (
         covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
     )
@@ -118,10 +118,10 @@ def linearity(
     all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN of r + 1 points or
     fewer. All points equal, or not finite: NaN.
     """
-    return explain_variance(basis(x_PD), y_PE, keep_RP)
+    return explain_variance(column_basis(x_PD), y_PE, keep_RP)
 
 
-def basis(x_PD: Points) -> Basis:
+def column_basis(x_PD: Points) -> Basis:
     """Orthonormal basis of the columns of the centered cloud."""
     x_PD = scale_to_unit(centered(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, UInt
 
-from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, leave_out
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, fold_weights
 from anisoscope.metrics.neighbors import Neighbors
 
 RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
@@ -64,7 +64,7 @@ def prepare_clouds(x_NPD: Float[AnyArray, "N P D"], folds: int = 1) -> PreparedC
 
 def compare_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Cka:
     """Compute `ckas` of two prepared clouds with as many folds."""
-    shared_2R, energy_2R = energy(x.x_PD, y.x_PD, folds), x.energy_2R * y.energy_2R
+    shared_2R, energy_2R = cross_energy(x.x_PD, y.x_PD, folds), x.energy_2R * y.energy_2R
     known_2R = energy_2R > 0  # also inside the root, where a NaN would make all derivatives NaN
     # rounding can leave 1 + 1e-7
     cka_2R = jnp.clip(shared_2R / jnp.sqrt(jnp.where(known_2R, energy_2R, 1.0)), -1.0, 1.0)
@@ -124,12 +124,14 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
 def prepare_cloud(x_PD: Points, folds: int) -> PreparedCloud:
     x_PD = centered(x_PD)
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
-    biased_R, unbiased_R = energy(x_PD, x_PD, folds)
+    biased_R, unbiased_R = cross_energy(x_PD, x_PD, folds)
     known_R = unbiased_R > RESIDUE * biased_R
     return PreparedCloud(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
-def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> Float[Array, "2 R"]:
+def cross_energy(
+    x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int
+) -> Float[Array, "2 R"]:
     """Compute |X^T Y|_F^2 of the kept folds about their own mean, and their n (n - 3) HSIC_1.
 
     x and y are centered as a whole before. X^T Y = sum_j M_j - n a b^T, M_j the product of one
@@ -139,7 +141,7 @@ def energy(x_PD: Float[Array, "P D"], y_PE: Float[Array, "P E"], folds: int) -> 
     x_JPD, y_JPE = (z_PD.reshape(folds, -1, z_PD.shape[1]) for z_PD in (x_PD, y_PE))
     # the diagonals
     square_x_JP, square_y_JP = (jnp.square(z_JPD).sum(axis=2) for z_JPD in (x_JPD, y_JPE))
-    keep_RJ = leave_out(folds)
+    keep_RJ = fold_weights(folds)
     count_R = keep_RJ.sum(axis=1) * x_JPD.shape[1]
     with jax.default_matmul_precision("highest"):
         m_JDE = jnp.einsum("jpd,jpe->jde", x_JPD, y_JPE)

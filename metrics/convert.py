@@ -140,7 +140,7 @@ def as_float32(array: Any, what: str) -> np.ndarray:
 def as_vectors(array: Any, what: str) -> np.ndarray:
     """Convert vectors by `as_float32`, and check that float32 holds their squares too."""
     vectors = as_float32(array, what)
-    check_size(float(np.abs(vectors).max(initial=0)), what)
+    check_magnitude(float(np.abs(vectors).max(initial=0)), what)
     return vectors
 
 
@@ -230,7 +230,7 @@ def check_precision(array: np.ndarray, what: str) -> None:
     if not np.isfinite(array).all():
         return
     if array.dtype.kind == "f":
-        check_size(float(np.abs(array).max()), what)
+        check_magnitude(float(np.abs(array).max()), what)
     wide = _wide(array)
     with np.errstate(over="ignore", invalid="ignore"):
         lost = np.square(wide - wide.astype(np.float32)).sum()
@@ -249,7 +249,7 @@ def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
     return (lost**2).sum() <= LOST**2 * (spread**2).sum()
 
 
-def check_size(largest: float, what: str) -> None:
+def check_magnitude(largest: float, what: str) -> None:
     """Raise ValueError where float32 could not hold the squares of coordinates as large as this."""
     if largest and not SMALLEST <= largest <= LARGEST:
         raise ValueError(

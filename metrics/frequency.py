@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.lax import Precision
 from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, leave_out
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, fold_weights
 
 LEAST = 20  # points of a type
 FEWEST = 3  # least number of types for a correlation: with two it is 1 or -1
@@ -64,7 +64,7 @@ def type_statistics(
     """
     x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
-    keep_RJ = leave_out(folds)
+    keep_RJ = fold_weights(folds)
     if most == 0:
         none_RP = jnp.full((len(keep_RJ), points), jnp.nan)
         return TypeStatistics(*jnp.full((4, len(keep_RJ)), jnp.nan), none_RP)

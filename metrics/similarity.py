@@ -18,8 +18,8 @@ from anisoscope.metrics.cloud import (
     Scalar,
     Weights,
     centered,
+    fold_weights,
     largest,
-    leave_out,
     norms,
     product,
     root,
@@ -210,7 +210,7 @@ def log_partition_isotropy(cloud_PD: Points, folds: int = 1) -> Float[Array, " R
     log_z_JE = jnp.concatenate(
         [jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1
     )
-    keep_RJ = leave_out(folds)
+    keep_RJ = fold_weights(folds)
     log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
     return -largest(-log_z_RE) - largest(log_z_RE)
 

@@ -16,8 +16,9 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     entropy,
+    fold_weights,
     largest,
-    leave_out,
+    point_weights,
     product,
     root,
     scale_to_unit,
@@ -251,14 +252,14 @@ def _without_each_group(
     """Compute variances along the full cloud's directions, shifts of the mean, and kurtosis."""
     points = square_P.size
     coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
-    keep_RJ = leave_out(folds)
+    keep_RJ = fold_weights(folds)
     count_R = keep_RJ.sum(axis=1) * (points // folds)
     shift_RE = product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
     value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None]
     value_RE = value_RE - jnp.square(shift_RE)
     square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T)
     square_RP = square_RP + jnp.square(shift_RE).sum(1)[:, None]
-    keep_RP = jnp.repeat(keep_RJ, points // folds, axis=1) / count_R[:, None]
+    keep_RP = point_weights(folds, points) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
     return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R

@@ -67,7 +67,7 @@ def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -
     return Factors(last[0], last[1] * scale, residual_Y)
 
 
-def start(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
+def initial_weights(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
     """Weights for semi-NMF to begin with: 1 for the nearest of `rank` random points, plus 0.2.
 
     Copies are drawn after all points that differ: columns that begin as the same stay the same.
@@ -94,13 +94,15 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
-def principal(points_PD: Points, rank: int) -> Float[Array, "D E"]:
+def principal_directions(points_PD: Points, rank: int) -> Float[Array, "D E"]:
     """First principal directions of the points, as orthonormal columns in order; not finite: NaN."""
     x_PD = centered(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
 
-def energy(frame_DE: Float[AnyArray, "D E"], gradient_PD: Points, keep_P: Weights = None) -> Scalar:
+def energy_share(
+    frame_DE: Float[AnyArray, "D E"], gradient_PD: Points, keep_P: Weights = None
+) -> Scalar:
     """Share of the rows' squared norm in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentered.
 
     Weights 1 or 0 of the rows (None: all). Range: [0, 1]; E/D for isotropic rows. All rows 0: NaN.

@@ -87,7 +87,7 @@ POSITIONS = {
 }
 
 
-def product(
+def dense_product(
     x_BTD: Float[Array, "B T D"], kernel_DF: Float[Array, "D F"], dimensions: Any, **options: Any
 ) -> Float[Array, "B T F"]:
     """Compute x @ kernel as a single 2-D product, for Linen's `dot_general`.

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool
 from anisoscope.config.model_config import ModelConfig
 
 
-class Setting(NamedTuple):
+class MaskSetting(NamedTuple):
     """A field of ModelConfig that belongs to some masks, and is 0 under all others."""
 
     name: str
@@ -35,7 +35,7 @@ class Mask(NamedTuple):
     hidden_targets: Callable[[ModelConfig], int]
     # config -> arguments of jax.nn.dot_product_attention for this mask; None: not supported
     fused: Callable[[ModelConfig], dict] | None = None
-    setting: Setting | None = None
+    setting: MaskSetting | None = None
     seed: str = ""  # a field of ModelConfig that seeds the mask; no effect under other masks
 
 
@@ -84,15 +84,15 @@ MASKS = {
     "prefix": Mask(
         prefix,
         lambda config: config.context + 1 - config.prefix,
-        setting=Setting("prefix", 1, "context"),
+        setting=MaskSetting("prefix", 1, "context"),
     ),
     "window": Mask(
         window,
         lambda config: config.context,
         lambda config: {"is_causal": True, "local_window_size": (config.window - 1, 0)},
-        Setting("window", 1, "context"),
+        MaskSetting("window", 1, "context"),
     ),
-    "leak": Mask(leak, hidden_by_leak, setting=Setting("leak", 0.0, 1.0), seed="leak_seed"),
+    "leak": Mask(leak, hidden_by_leak, setting=MaskSetting("leak", 0.0, 1.0), seed="leak_seed"),
 }
 
 
@@ -110,12 +110,12 @@ def hidden_targets(config: ModelConfig) -> int:
     return MASKS[config.mask].hidden_targets(config)
 
 
-def settings() -> list[str]:
+def mask_settings() -> list[str]:
     """List the fields of ModelConfig that belong to masks, without seeds."""
     return list(dict.fromkeys(mask.setting.name for mask in MASKS.values() if mask.setting))
 
 
-def seeds() -> list[str]:
+def mask_seeds() -> list[str]:
     """List the fields of ModelConfig that seed the random choice of a mask."""
     return list(dict.fromkeys(mask.seed for mask in MASKS.values() if mask.seed))
 
@@ -124,7 +124,7 @@ def list_unused_settings(config: ModelConfig) -> list[str]:
     """List the fields, seeds included, that belong only to other masks and have no effect."""
     mask = MASKS[config.mask]
     used = (mask.setting.name if mask.setting else "", mask.seed)
-    return [name for name in (*settings(), *seeds()) if name not in used]
+    return [name for name in (*mask_settings(), *mask_seeds()) if name not in used]
 
 
 def describe_mask(config: ModelConfig) -> str:

@@ -42,7 +42,7 @@ def _check_mask(model: ModelConfig) -> None:
             needs = f"model.mask={model.mask} needs {setting.least} to {words}{limit}"
             raise UserError(f"model.{setting.name} is {value}; {needs}")
     for name in masks.list_unused_settings(model):
-        if name not in masks.seeds() and getattr(model, name) != 0:
+        if name not in masks.mask_seeds() and getattr(model, name) != 0:
             owners = [
                 key for key, mask in MASKS.items() if mask.setting and mask.setting.name == name
             ]
@@ -71,7 +71,7 @@ def describe_model(model: ModelConfig) -> str:
 
 def described_fields() -> tuple[str, ...]:
     """List the fields of ModelConfig that a description contains: all that change the function."""
-    left_out = {*masks.seeds(), "remat", "dtype"}
+    left_out = {*masks.mask_seeds(), "remat", "dtype"}
     return tuple(
         field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out
     )

@@ -19,7 +19,7 @@ from anisoscope.metrics.logit_lens import Unembedding, build_unembedding
 from anisoscope.models import layers
 from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center_queries
 from anisoscope.models.fused_attention import fused_attend, is_supported
-from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS, embed, product
+from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS, dense_product, embed
 from anisoscope.models.masks import MASKS, visible_keys
 
 Params = dict[str, Any]
@@ -142,7 +142,12 @@ class Block(nn.Module):
     ) -> nn.Dense:
         use_bias, dtype = self.config.bias, self.dtype
         return nn.Dense(
-            features, use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=product, name=name
+            features,
+            use_bias,
+            dtype=dtype,
+            kernel_init=kernel_init,
+            dot_general=dense_product,
+            name=name,
         )
 
 

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 from anisoscope.cli import flags as command_line
 from anisoscope.cli import process as program
 from anisoscope.cli.flags import Request
-from anisoscope.utils.settings import replace, settings
+from anisoscope.utils.settings import replace, walk_settings
 
 ROOT = pathlib.Path(__file__).parent.parent
 SETTINGS = """
@@ -74,7 +74,7 @@ def here(*flags):
 
 def override(config, texts):
     """The config with these settings, as the command line reads their texts."""
-    kinds = {one.name: one.kind for one in settings(config)}
+    kinds = {one.name: one.kind for one in walk_settings(config)}
     return replace(
         config, {name: command_line.parse_value(kinds[name], text) for name, text in texts.items()}
     )

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from anisoscope.cli.flags import experiment_name, load
+from anisoscope.cli.flags import experiment_name, load_experiment
 from anisoscope.config import pretrained_config
 from anisoscope.config.pretrained_config import (
     WeightsConfig,
     check_models,
     check_pretrained,
-    model_config,
     model_labels,
     revision_steps,
+    select_model,
 )
 from anisoscope.experiments import inherent, pretrained, shape_of_learning
 from anisoscope.utils.errors import UserError
@@ -25,7 +25,7 @@ FILE = "--config=experiments/pretrained.py"
 
 
 def test_a_name_may_hold_slashes_and_colons(tmp_path):
-    config = load("experiments/pretrained.py:https:/hub/model")
+    config = load_experiment("experiments/pretrained.py:https:/hub/model")
     assert config.pretrained.name == "https:/hub/model"
     name = experiment_name("experiments/pretrained.py:EleutherAI/pythia-160m")
     assert name == "pretrained_EleutherAI_pythia-160m"
@@ -99,10 +99,10 @@ def test_what_a_model_is_called():
 
 def test_each_model_is_measured_as_one_alone(tmp_path):
     listed = shape_of_learning.get_config()
-    found = model_config(listed, "pythia-2.8b")
+    found = select_model(listed, "pythia-2.8b")
     assert found.pretrained.name == "EleutherAI/pythia-2.8b"
     assert found.pretrained.revisions[0] == "step0"
-    assert not model_config(listed, "opt-125m").pretrained.revisions
+    assert not select_model(listed, "opt-125m").pretrained.revisions
     steps = tmp_path / "training"
     for name in ("step100", "step1", "other", "step20"):
         (steps / name).mkdir(parents=True)
@@ -112,4 +112,4 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
     assert find(str(steps)) == ("step1", "step20", "step100")
     assert find(str(steps / "step1")) == find("facebook/opt-125m") == ()
     folder = override(listed, {"models": f"mine={steps}"})
-    assert model_config(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
+    assert select_model(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")

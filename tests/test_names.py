@@ -1,14 +1,24 @@
-"""Names say what they are: no pronoun, no participle for a noun, and a file's name occurs once."""
+"""Names say what they are: no pronoun, no participle for a noun; a name has a single meaning."""
 
 import ast
 import collections
 import subprocess
 
+from anisoscope import metrics
 from tests.program import ROOT
 
 FORBIDDEN = {"one", "there", "those", "given", "wanted", "told", "beside", "turned", "seen"}
 FORBIDDEN |= {"drawn", "said", "asked", "apart"}
 REPEATED = {"__init__.py", "__main__.py", "conftest.py"}
+INTERFACES = {  # {name: (where several files define it, why)}
+    "get_config": ("experiments/", "the command calls it of every experiment"),
+    **dict.fromkeys(
+        ("dry_run", "run", "verify"),
+        ("anisoscope/cli/", "process.py calls it of either module of stages"),
+    ),
+}
+# metrics as users call them; the formula that each calls has the name of the same quantity
+PUBLIC_METRICS = ("metrics/scalars.py", "metrics/pair_scalars.py")
 
 
 def tracked(*patterns):
@@ -49,3 +59,37 @@ def test_no_name_of_the_product_is_a_pronoun_or_a_participle():
 def test_a_file_name_occurs_once():
     counts = collections.Counter(path.name for path in tracked("*.py"))
     assert {name for name, count in counts.items() if count > 1} <= REPEATED
+
+
+def definitions():
+    """Collect the files that define each public function or class at module level."""
+    found = collections.defaultdict(list)
+    for path in tracked("anisoscope/*.py", "metrics/*.py", "models/*.py", "experiments/*.py"):
+        file = path.relative_to(ROOT).as_posix()
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found[node.name].append(file)
+    return {name: files for name, files in found.items() if not name.startswith("_")}
+
+
+def test_a_public_name_has_a_single_meaning():
+    repeated = {}
+    for name, files in definitions().items():
+        others = files
+        if name in INTERFACES:
+            others = [file for file in files if not file.startswith(INTERFACES[name][0])]
+            others.append(INTERFACES[name][0])
+        elif name in metrics.__all__:
+            others = [file for file in files if file not in PUBLIC_METRICS]
+            # elsewhere the name would be another quantity
+            others += [file for file in others if not file.startswith("metrics/")]
+        if len(others) > 1:
+            repeated[name] = files
+    assert not repeated
+
+
+def test_the_interfaces_are_what_several_files_define():
+    found = definitions()
+    for name, (folder, why) in INTERFACES.items():
+        assert why
+        assert sum(file.startswith(folder) for file in found[name]) > 1, name

@@ -49,13 +49,13 @@ class Change(NamedTuple):
     pairs: int  # pairs of runs with equal seeds
 
 
-class Pair(NamedTuple):
+class RunPair(NamedTuple):
     labels: tuple[str, str]  # the two conditions
     changed: frozenset[str]  # the settings in which they differ
     about: dict[str, str]  # names of that setting, before, after, and the settings held equal
 
 
-def contrasts(runs: xr.Dataset, several: bool = False) -> pd.DataFrame:
+def contrast_conditions(runs: xr.Dataset, several: bool = False) -> pd.DataFrame:
     """Contrast every pair of conditions that differ in a single setting, in every shape and score.
 
     Args:
@@ -79,8 +79,8 @@ def contrasts(runs: xr.Dataset, several: bool = False) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
 
 
-def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[Pair]:
-    """Yield every pair of conditions that differ in a single setting (but see `contrasts`)."""
+def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[RunPair]:
+    """Yield every pair of conditions that differ in a single setting (but see `contrast_conditions`)."""
     conditions = _settings_of(runs)
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
@@ -91,7 +91,7 @@ def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[Pair]:
                 "after": ", ".join(after[setting] for setting in changed),
                 "held": ", ".join(before[name] for name in before if name not in changed),
             }
-            yield Pair((first, second), frozenset(changed), about)
+            yield RunPair((first, second), frozenset(changed), about)
 
 
 def change_between(
@@ -205,7 +205,7 @@ def _settings_of(runs: xr.Dataset) -> dict[str, dict[str, str]]:
     """Return the settings of each condition, in order, that differ between runs, in words."""
     settings = varied(runs)
     groups = {  # settings that count as a single setting, by its name
-        "model.mask": ["model.mask", *(f"model.{name}" for name in masks.settings())],
+        "model.mask": ["model.mask", *(f"model.{name}" for name in masks.mask_settings())],
         "train.penalty": ["train.penalty", "train.penalty_layers"],
     }
     # an optimizer's learning rates are not named if it always has the same

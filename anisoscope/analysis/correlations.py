@@ -71,7 +71,7 @@ def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
     return float(np.tanh(middle - reach)), float(np.tanh(middle + reach))
 
 
-def write(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
+def write_correlations(tables: dict[str, xr.Dataset], path: pathlib.Path) -> None:
     """Write the correlations of these tables as CSV."""
     joined_files.write_csv(correlations(tables), path)
 

@@ -17,8 +17,8 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.analysis import on_disk, primary, run_summaries
-from anisoscope.analysis.contrasts import COLUMNS, STEPS, Change, contrasts, pairs
-from anisoscope.analysis.on_disk import OPTIONAL
+from anisoscope.analysis.contrasts import COLUMNS, STEPS, Change, contrast_conditions, pairs
+from anisoscope.analysis.on_disk import LOSS_MATCHED_COLUMNS
 from anisoscope.analysis.shapes import shapes
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.run_config import checkpoint_steps
@@ -79,7 +79,9 @@ def logged_gains(lines: Lines) -> list[tuple[int, float]]:
     return sorted({line["step"]: line["gain_over_unigram"] for line in valid}.items())
 
 
-def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def contrast_at_equal_gain(
+    matched: Matched, tables: dict[str, xr.Dataset]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the contrast, as in contrasts.csv, and a row for each run.
 
     The noise is estimated from these runs alone, since other contrasts have another level. The
@@ -95,15 +97,15 @@ def contrast(matched: Matched, tables: dict[str, xr.Dataset]) -> tuple[pd.DataFr
         rows.append(matched.about | row)
     frame = pd.DataFrame(columns=[*COLUMNS, *Change._fields])
     if tables:
-        joined = run_summaries.join(tables, {name: {} for name in tables})
+        joined = run_summaries.join_runs(tables, {name: {} for name in tables})
         steps = [int(table.step[-1]) for table in tables.values()]
-        frame = contrasts(joined.assign({STEPS: ("run", steps)}), several=True)
+        frame = contrast_conditions(joined.assign({STEPS: ("run", steps)}), several=True)
     if frame.empty:  # a condition has no run left, which the table records
         nothing = dict.fromkeys(Change._fields, np.nan) | {"freedom": 0, "pairs": 0}
         frame = pd.DataFrame([{"quantity": STEPS, "positions": "all"} | nothing])
     without = ", ".join(matched.without)
     frame = frame.assign(**matched.about, level=matched.level, without=without)
-    return frame[[*COLUMNS, *Change._fields, *OPTIONAL]], pd.DataFrame(rows)
+    return frame[[*COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS]], pd.DataFrame(rows)
 
 
 def contrast_runs(
@@ -123,7 +125,7 @@ def contrast_runs(
             if not (folder / name).exists():
                 raise missing_file(folder, name, stage)
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
-    joined = run_summaries.join(tables, {name: {} for name in tables})
+    joined = run_summaries.join_runs(tables, {name: {} for name in tables})
     lines = {name: log.read_log(folder) for name, folder in folders.items()}
     if not (planned := plan(joined, best_gains(configs, lines))):
         raise UserError(
@@ -139,8 +141,12 @@ def contrast_runs(
             table = join.up_to(folders[name], replay.LOSS_MATCHED, end.step, config.measure)
             cut[name, level] = table.assign_attrs({GAIN: end.gain_over_unigram})
     if processes.is_first():
-        print(*write(planned, cut, folders, root, joined, experiment.primary), sep="\n")
-        on_disk.write(folders, root, experiment.primary)  # reads the loss-matched contrasts
+        print(
+            *write_loss_matched(planned, cut, folders, root, joined, experiment.primary), sep="\n"
+        )
+        on_disk.write_experiment(
+            folders, root, experiment.primary
+        )  # reads the loss-matched contrasts
 
 
 def best_gains(configs: dict[str, Config], lines: dict[str, Lines]) -> dict[str, float | None]:
@@ -184,7 +190,7 @@ def measured(
     return reached
 
 
-def write(
+def write_loss_matched(
     planned: list[Matched],
     tables: dict[tuple[str, float], xr.Dataset],
     folders: dict[str, pathlib.Path],
@@ -197,7 +203,10 @@ def write(
     `tables` holds each run's table up to its crossing of a level, by run and level.
     """
     changes, rows = zip(
-        *(contrast(own, {run: tables[run, own.level] for run in own.runs}) for own in planned),
+        *(
+            contrast_at_equal_gain(own, {run: tables[run, own.level] for run in own.runs})
+            for own in planned
+        ),
         strict=True,
     )
     # the digests certify the files that are written before them

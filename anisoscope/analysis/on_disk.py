@@ -7,14 +7,14 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.analysis import correlations, primary, run_summaries
-from anisoscope.analysis.contrasts import COLUMNS, Change, contrasts
+from anisoscope.analysis.contrasts import COLUMNS, Change, contrast_conditions
 from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.utils.files import read_json
 
 Folders = dict[str, pathlib.Path]  # of runs, by name
 DIGESTS = "loss_matched.json"
-OPTIONAL = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
+LOSS_MATCHED_COLUMNS = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
 TANGENTS = "tangents.csv"
 TANGENT_COLUMNS = (
     "energy",
@@ -30,17 +30,19 @@ ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # from the rarest qu
 def write_run(name: str, folder: pathlib.Path) -> None:
     """Write correlations.csv of a run."""
     table = joined_files.read_table(folder / "results.nc")
-    correlations.write({name: table}, folder / "correlations.csv")
+    correlations.write_correlations({name: table}, folder / "correlations.csv")
 
 
-def write(folders: Folders, to: pathlib.Path, named: primary.Named) -> list[pathlib.Path]:
+def write_experiment(
+    folders: Folders, to: pathlib.Path, named: primary.Named
+) -> list[pathlib.Path]:
     """Write the tables over all runs that are not empty; return their paths.
 
     These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; primary.csv if
     contrasts are prespecified.
     """
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
-    joined = run_summaries.join(tables, {run: bits(path) for run, path in folders.items()})
+    joined = run_summaries.join_runs(tables, {run: bits(path) for run, path in folders.items()})
     joined, unfinished = run_summaries.without_unfinished(joined, tables)
     if unfinished:
         names = ", ".join(unfinished)
@@ -48,10 +50,10 @@ def write(folders: Folders, to: pathlib.Path, named: primary.Named) -> list[path
     frames = {
         "runs": run_summaries.rows(tables, joined),
         "layers": run_summaries.layers(tables, joined),
-        "contrasts": primary.with_roles(contrasts(joined), named, joined, "last"),
-        "primary": primary.table(named, joined, read_loss_matched(to, folders)),
+        "contrasts": primary.with_roles(contrast_conditions(joined), named, joined, "last"),
+        "primary": primary.primary_table(named, joined, read_loss_matched(to, folders)),
     }
-    joined_files.write(joined, to / "runs.nc")
+    joined_files.write_table(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in frames.items():
         path = to / f"{name}.csv"
@@ -109,7 +111,7 @@ def _read_contrasts(path: pathlib.Path) -> pd.DataFrame:
     """Read a table of contrasts; no rows if it is absent."""
     if path.exists():
         return joined_files.read_csv(path, *COLUMNS, "without")
-    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *OPTIONAL, primary.ROLE])
+    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS, primary.ROLE])
     return empty.astype(dict.fromkeys(Change._fields, float))
 
 

@@ -16,7 +16,14 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.contrasts import COLUMNS, STEPS, Change, contrasts, factors, pairs
+from anisoscope.analysis.contrasts import (
+    COLUMNS,
+    STEPS,
+    Change,
+    contrast_conditions,
+    factors,
+    pairs,
+)
 from anisoscope.analysis.run_summaries import pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL, holm_of
@@ -60,7 +67,7 @@ def check_primary(primary: Named, runs: list[str]) -> None:
                 raise UserError(f"{where} names {end!r}, but this experiment has no such run")
 
 
-def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
+def primary_table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFrame:
     """Test each primary contrast.
 
     Returns:
@@ -70,7 +77,7 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
     """
     rows, crossed = [], len(factors(np.unique(pairing(runs), axis=0))) > 1
     named = {contrast["quantity"] for contrast in primary.values()}
-    last = contrasts(runs.drop_vars({*runs} - named), several=True)
+    last = contrast_conditions(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
         about = {"name": name} | DEFAULTS | contrast
         change = _find(last if about["at"] == "last" else matched, runs, about)
@@ -81,7 +88,7 @@ def table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd.DataFra
     frame["p_holm"], margins = np.split(holm_of(both, len(frame)), [len(frame)])
     frame["p_margin_holm"] = pd.Series(margins, frame.index[stated])
     p = frame[["change", "p_holm", "p_margin_holm"]]
-    return frame.assign(verdict=[verdict(*row) for row in p.itertuples(index=False)])
+    return frame.assign(verdict=[judge_contrast(*row) for row in p.itertuples(index=False)])
 
 
 def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
@@ -94,7 +101,7 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 
-def verdict(change: float, p: float, p_margin: float) -> str:
+def judge_contrast(change: float, p: float, p_margin: float) -> str:
     """Say what the corrected p of both tests mean."""
     if np.isnan(p):
         return NOTHING if np.isnan(change) else UNTESTED

@@ -16,12 +16,12 @@ from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_sha
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.models import masks
-from anisoscope.results.derived import over_blocks
+from anisoscope.results.derived import block_average
 from anisoscope.utils.settings import flat
 
 Tables = dict[str, xr.Dataset]  # what results.nc holds, by the name of the run
 # of initial parameters; of windows and masked characters; of what a mask draws
-SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.seeds()))
+SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.mask_seeds()))
 # on what a run is, and on any value that is measured of it: the corpus says data
 WITHOUT_EFFECT = (
     *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
@@ -52,7 +52,7 @@ BITS = {
 }
 
 
-def settings(table: xr.Dataset) -> dict[str, Any]:
+def table_settings(table: xr.Dataset) -> dict[str, Any]:
     """Return the settings of a run that matter, by dotted name.
 
     Where the data have no seed of their own they have that of the run.
@@ -63,9 +63,9 @@ def settings(table: xr.Dataset) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not name.startswith(WITHOUT_EFFECT)}
 
 
-def seeds(table: xr.Dataset) -> tuple[int, int]:
+def table_seeds(table: xr.Dataset) -> tuple[int, int]:
     """Return the seeds of the initial parameters and of the data."""
-    values = settings(table)
+    values = table_settings(table)
     return values["train.seed"], values["train.data_seed"]
 
 
@@ -89,7 +89,7 @@ def conditions(tables: Tables) -> dict[str, list[str]]:
     """
     groups: dict[str, dict[str, tuple]] = {}
     for name, table in tables.items():
-        values = settings(table)
+        values = table_settings(table)
         seeds = tuple(values.pop(seed, None) for seed in SEEDS)
         groups.setdefault(json.dumps([values, table.attrs["corpus_sha256"]]), {})[name] = seeds
     members = []
@@ -106,7 +106,7 @@ def _label(tables: Tables) -> str:
     if len(tables) == 1:
         return next(iter(tables))
     words = [
-        name.removesuffix(seed_name(*seeds(table))).strip("_").split("_")
+        name.removesuffix(seed_name(*table_seeds(table))).strip("_").split("_")
         for name, table in tables.items()
     ]
     common = takewhile(lambda same: len(set(same)) == 1, zip(*words, strict=False))
@@ -131,7 +131,7 @@ def varied(runs: xr.Dataset) -> list[str]:
     return [name for name in runs.coords if runs[name].dims == ("run",) and name not in others]
 
 
-def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
+def join_runs(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     """Join means and intervals of every quantity, shapes and bits per character, along `run`.
 
     Coordinates of `run`: `condition`, the seeds, and every setting that differs, as text where it
@@ -151,7 +151,7 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     labels = {name: label for label, members in conditions(tables).items() for name in members}
     runs = runs.assign_coords(condition=("run", [labels[name] for name in tables]))
     texts = corpora(tables)
-    values = [settings(table) | {CORPUS: texts[name]} for name, table in tables.items()]
+    values = [table_settings(table) | {CORPUS: texts[name]} for name, table in tables.items()]
     for setting in sorted({setting for own in values for setting in own}):
         column = [own.get(setting) for own in values]
         if setting in SEEDS or any(value != column[0] for value in column):
@@ -161,7 +161,7 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
 
 def without_unfinished(runs: xr.Dataset, tables: Tables) -> tuple[xr.Dataset, list[str]]:
     """Take out the shapes of runs whose tables end before their training does; name these runs."""
-    last = {name: settings(table).get("train.steps") or 0 for name, table in tables.items()}
+    last = {name: table_settings(table).get("train.steps") or 0 for name, table in tables.items()}
     names = [name for name, table in tables.items() if int(table.step[-1]) < last[name]]
     kept = ~runs.run.isin(names)
     shapes = {name: runs[name].where(kept) for name in SHAPES if name in runs}
@@ -198,7 +198,7 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
     frame = runs[columns].reset_coords().to_dataframe()[columns]
     last_values = {}
     for name, table in tables.items():
-        last, read, own = table.isel(step=-1), shapes(table), settings(table)
+        last, read, own = table.isel(step=-1), shapes(table), table_settings(table)
         values = {key: own[key] for key in MODEL if key not in frame and own.get(key) is not None}
         values["step"] = last.step.item()
         for place, positions in enumerate(table.positions.values):
@@ -209,7 +209,7 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
                 for above in THRESHOLDS:
                     values[f"sink_head_share_{above}"] = sink_head_share(first, above)[place]
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
-                means = last[over_blocks(quantity)].sel(positions=positions)
+                means = last[block_average(quantity)].sel(positions=positions)
                 for ending, statistic in (("", "mean"), ("_std", "std")):
                     values[f"{quantity}{ending}{suffix}"] = means.sel(statistic=statistic).item()
             values |= {f"{key}{suffix}": x.values[place] for key, x in read.items()}

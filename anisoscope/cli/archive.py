@@ -19,7 +19,9 @@ from anisoscope.utils.settings import to_dict
 Damage = tuple[str, str]  # the path below the folder, and what is wrong
 
 
-def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Config]) -> None:
+def verify_folders(
+    title: str, folders: dict[str, pathlib.Path], configs: dict[str, Config]
+) -> None:
     """Print a line for each damaged file in the folders {name: folder}.
 
     Raises:
@@ -27,12 +29,12 @@ def verify(title: str, folders: dict[str, pathlib.Path], configs: dict[str, Conf
     """
     count = 0
     for name, path in folders.items():
-        with folder.locked(path, writes=False):
+        with folder.locked_folder(path, writes=False):
             damages = [*find_damages(path, configs.get(name))]
             for what, why in damages:
                 print(f"{name}: {path / what} {why}; {checksums.advice(what, why)}")
             if not damages:
-                print(f"{name}: {len(checksums.read(path)):,} files, all unchanged")
+                print(f"{name}: {len(checksums.read_checksums(path)):,} files, all unchanged")
         count += len(damages)
     if count:
         files = f"{count} file{'s' * (count > 1)}"
@@ -44,7 +46,7 @@ def find_damages(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
     reported = set()
     damages = (*compare_checksums(run), *check_contents(run, config))
     for what, why in sorted(damages, key=lambda damage: damage[1] == checksums.UNKNOWN):
-        if (unit := checksums.unit(what)) not in reported:
+        if (unit := checksums.restored_unit(what)) not in reported:
             reported.add(unit)
             if unit != what and why != checksums.UNKNOWN:
                 why = f"is damaged: {what} {why}"
@@ -53,13 +55,13 @@ def find_damages(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
 
 def compare_checksums(run: pathlib.Path) -> Iterator[Damage]:
     """Compare every file with its checksum, and report files without a checksum."""
-    if damage := attempt(NAME, checksums.read, run):
+    if damage := attempt(NAME, checksums.read_checksums, run):
         yield from damage
         return
     if not (run / NAME).exists():
         yield NAME, "is missing"
         return
-    known = checksums.read(run)
+    known = checksums.read_checksums(run)
     for name, digest in known.items():
         if why := checksums.problem(run / name, digest):
             yield name, why
@@ -76,14 +78,16 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
         "environment.json": lambda path: files.read_json(path, ""),
     }
     if config is not None:
-        yield from attempt("config.json", folder.check_same, run / "config.json", to_dict(config))
+        yield from attempt(
+            "config.json", folder.check_same_settings, run / "config.json", to_dict(config)
+        )
     for name, check in checks.items():
         if (run / name).exists():
             yield from attempt(name, check, run / name)
     names = sorted(checksums.listed(run))
     for name in (name for name in names if name.endswith(".nc")):
-        yield from attempt(name, check_table, run, run / name, settings)
-    for name in sorted({checksums.unit(name) for name in names} - {*names}):
+        yield from attempt(name, check_stored_table, run, run / name, settings)
+    for name in sorted({checksums.restored_unit(name) for name in names} - {*names}):
         place, step = (run / name).parent, pathlib.Path(name).name
         if step.isdecimal():
             store = checkpoint.CheckpointReader(place)
@@ -101,7 +105,7 @@ def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:
     return []
 
 
-def check_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) -> None:
+def check_stored_table(run: pathlib.Path, path: pathlib.Path, settings: dict | None) -> None:
     """Read a table; raise an error if its step or cloud differs from the path."""
     place = path.relative_to(run).parts[:-1]
     if place[-1:] not in (("measurements",), (TANGENTS,)) or not path.stem.isdecimal():

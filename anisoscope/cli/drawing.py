@@ -7,13 +7,13 @@ from anisoscope.analysis import on_disk
 from anisoscope.config.experiment_config import Config
 from anisoscope.plot import draw, report
 from anisoscope.plot.experiment_figures import Compared
-from anisoscope.plot.run_tables import Run, over_seeds
+from anisoscope.plot.run_tables import Run, average_seeds
 from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import write
+from anisoscope.utils.files import write_file
 from anisoscope.utils.folder import missing_file
 
 
@@ -61,13 +61,13 @@ def draw_figures(
     runs = {label: load_run(path) for label, path in folders.items()}
     place = root.resolve()
     own = {x: path for x, path in folders.items() if path.resolve().is_relative_to(place)}
-    averaged = over_seeds({label: runs[label] for label in own})
+    averaged = average_seeds({label: runs[label] for label in own})
     plotted = averaged | {label: run for label, run in runs.items() if label not in own}
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
     if (root / "runs.csv").exists():
         matched = on_disk.read_loss_matched(root, own)
         compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
-        paths += draw.draw(draw.EXPERIMENT, compared, to)
+        paths += draw.save_figures(draw.EXPERIMENT, compared, to)
     page = write_page(plotted, to, root)
     print(*format_bits(runs, folders), format_figures(paths, to), f"page:    {page}", sep="\n")
 
@@ -88,7 +88,7 @@ def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[
 def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
     """Write the page next to the run, or into the folder of figures if that is elsewhere."""
     place = root if to.resolve() == (root / "figures").resolve() else to
-    write(place / report.NAME, report.page(runs, place.resolve().name))
+    write_file(place / report.NAME, report.page(runs, place.resolve().name))
     return place / report.NAME
 
 

@@ -33,12 +33,12 @@ from anisoscope.utils.settings import (
     format_value,
     from_dict,
     replace,
-    settings,
     to_dict,
+    walk_settings,
 )
 
 STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
-OPTIONAL = ("matched", "verdicts", "replay", "verify")
+FURTHER_STAGES = ("matched", "verdicts", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
 UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
     UntrainedConfig: ("untrained blocks", check_untrained),
@@ -127,9 +127,9 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
     first = define_flags()
     first.set_gnu_getopt(True)
     _parse(first, argv, known_only=True)
-    config = load(first.config) if first.config else Config()
+    config = load_experiment(first.config) if first.config else Config()
     values = define_flags()
-    for name, kind, value, metadata in settings(config):
+    for name, kind, value, metadata in walk_settings(config):
         flag = f"config.{name}", value, metadata["help"], values
         if kind is bool:
             flags.DEFINE_bool(*flag)
@@ -137,7 +137,7 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
             flags.DEFINE(SettingParser(kind), *flag)
     if len(rest := _parse(values, argv)) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; see --help")
-    names = {name for name, *_ in settings(config) if values[f"config.{name}"].present}
+    names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
     return values, replace(config, {name: values[f"config.{name}"].value for name in names}), names
 
 
@@ -160,7 +160,7 @@ def check_flags(values: flags.FlagValues) -> None:
         raise UserError("no experiment named; pass --config=quickstart, or see --list")
     choose("--over", values.over, AXES)
     for stage in values.stages:
-        choose("--stages", stage, (*STAGES, *OPTIONAL))
+        choose("--stages", stage, (*STAGES, *FURTHER_STAGES))
     if "verify" in values.stages and (len(values.stages) > 1 or values.distributed):
         raise UserError("--stages=verify runs alone in a single process; omit other stages")
     if bool(values.step) != ("replay" in values.stages):
@@ -188,10 +188,10 @@ def check_without_training(experiment: Any, values: flags.FlagValues) -> None:
         names = ", ".join(allowed)
         raise UserError(f"--stages={min(wrong)}: {what} are not trained here; choose from {names}")
     if single:
-        check_tangents(values, experiment.tangents.enabled)
+        check_tangent_stage(values, experiment.tangents.enabled)
 
 
-def check_tangents(values: flags.FlagValues, enabled: bool) -> None:
+def check_tangent_stage(values: flags.FlagValues, enabled: bool) -> None:
     """Raise UserError if the stage tangents is named but switched off."""
     if values["stages"].present and "tangents" in values.stages and not enabled:
         raise UserError("--stages=tangents is switched off; pass --config.tangents.enabled=True")
@@ -207,7 +207,7 @@ def format_help(config: Any) -> Iterator[str]:
 
 def format_settings(config: Any) -> Iterator[str]:
     """Format each setting as a flag with its value, meaning and limits."""
-    for name, _, value, metadata in settings(config):
+    for name, _, value, metadata in walk_settings(config):
         limits = format_limits(metadata)
         left = f"  --config.{name}={format_value(value)}"
         yield f"{left:48} {metadata['help']}{f' ({limits})' if limits else ''}"
@@ -230,7 +230,7 @@ def find_file(path: str) -> pathlib.Path:
     return own if known and not pathlib.Path(path).is_file() else pathlib.Path(path)
 
 
-def load(name: str) -> Any:
+def load_experiment(name: str) -> Any:
     """Call get_config of FILE[:ARGUMENT]; raise UserError if there is no experiment."""
     where, (name, _, argument) = f"--config={name}", name.partition(":")
     path = find_file(name)

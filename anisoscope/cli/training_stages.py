@@ -16,7 +16,7 @@ from anisoscope.cli.flags import Request
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import check_measure
-from anisoscope.config.run_config import seeds
+from anisoscope.config.run_config import seed_pairs
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
@@ -29,10 +29,10 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.sharing import ALONE, Alone, held
+from anisoscope.utils.sharing import ALONE, Share, held
 
 
-class Run(NamedTuple):
+class TrainingRun(NamedTuple):
     name: str  # variant and seeds, or the experiment's title if this is its only run
     config: Config
     text: corpus.Corpus
@@ -41,11 +41,11 @@ class Run(NamedTuple):
 
 class Work(NamedTuple):
     experiment: Config
-    runs: dict[str, Run]  # by subfolder; '' if the experiment has a single run
+    runs: dict[str, TrainingRun]  # by subfolder; '' if the experiment has a single run
     request: Request
     stages: list[str]
     stop: Stop
-    shares: dict[pathlib.Path, Alone]  # by folder, on the first process
+    shares: dict[pathlib.Path, Share]  # by folder, on the first process
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return each run's folder by its name."""
@@ -58,12 +58,12 @@ def check(experiment: Config, request: Request) -> None:
     for config in (*runs.values(), *variants.groups(experiment, request.overridden).values()):
         check_run(config)
     enabled = any(config.tangents.enabled for config in runs.values())
-    flags.check_tangents(request.flags, enabled)
+    flags.check_tangent_stage(request.flags, enabled)
 
 
 def check_run(config: Config) -> None:
     """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
-    train_program.check_run(config)
+    train_program.check_trainable(config)
     check_measure(config.measure, config.model.heads, config.train.steps)
     tangent_gradients.check_tangents(config, config.tangents)
 
@@ -71,7 +71,7 @@ def check_run(config: Config) -> None:
 def run(experiment: Config, request: Request) -> None:
     """Run the requested stages in order; finished work is skipped."""
     values, root, stages = request.flags, request.root, request.flags.stages
-    experiment, configs = prepare(experiment, request)
+    experiment, configs = prepare_runs(experiment, request)
     keep_compiled(experiment.data.cache)
     to = drawing.figures_folder(values.figures, root)
     folders = drawing.find_runs(configs, root, request.title, values.compare)
@@ -84,14 +84,14 @@ def run(experiment: Config, request: Request) -> None:
 
 def verify(experiment: Config, request: Request) -> None:
     """Check every file of the experiment against its checksum."""
-    experiment, configs = prepare(experiment, request)
+    experiment, configs = prepare_runs(experiment, request)
     folders = {name or request.title: request.root / name for name in ("", *configs)}
-    archive.verify(request.title, folders, {request.title: experiment} | configs)
+    archive.verify_folders(request.title, folders, {request.title: experiment} | configs)
 
 
 def dry_run(experiment: Config, request: Request) -> None:
     """Print the folder and each variant's training, without downloading a text."""
-    experiment, configs = prepare(experiment, request)
+    experiment, configs = prepare_runs(experiment, request)
     root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
     check_folders(experiment, configs, root, "train" in stages)
     print(f"folder: {root}{' (exists: finished work is skipped)' * root.exists()}")
@@ -101,7 +101,7 @@ def dry_run(experiment: Config, request: Request) -> None:
             print(f"{name or request.title}: {line}")
 
 
-def prepare(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
+def prepare_runs(experiment: Config, request: Request) -> tuple[Config, dict[str, Config]]:
     """Configure the devices, and resolve model.dtype=auto in the experiment and its runs."""
     if request.flags.distributed:
         join_cluster()
@@ -118,7 +118,11 @@ def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
         return config
     try:
         dtype = read_json(root / "config.json", "")["model"]["dtype"]
-    except (UserError, KeyError, TypeError):  # no run, or not a readable one: `claim` says so
+    except (
+        UserError,
+        KeyError,
+        TypeError,
+    ):  # no run, or not a readable one: `claim_folders` says so
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 
@@ -127,9 +131,9 @@ def work(experiment: Config, configs: dict[str, Config], request: Request) -> No
     """Run all stages except figures; all checks come before a folder is made."""
     root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
     primary.check_primary(experiment.primary, list(configs))
-    texts = read_texts(configs.values())
+    texts = read_corpora(configs.values())
     runs = {
-        name: Run(
+        name: TrainingRun(
             name or request.title, config, texts[config.data, config.model.context], root / name
         )
         for name, config in configs.items()
@@ -137,20 +141,20 @@ def work(experiment: Config, configs: dict[str, Config], request: Request) -> No
     with contextlib.ExitStack() as locks, Stop() as stop:
         todo = Work(experiment, runs, request, stages, stop, {})
         check_stages(todo)
-        processes.on_first(lambda: claim(todo, configs, locks))
+        processes.on_first(lambda: claim_folders(todo, configs, locks))
         for number, stage in enumerate(stage for stage in STAGES if stage in stages):
             if number and processes.is_first():
                 for path in {root, *todo.folders().values()}:
-                    checksums.write(path)
+                    checksums.write_checksums(path)
                     checksums.begin(path)
             STAGES[stage](todo)
 
 
-def read_texts(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus]:
+def read_corpora(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus]:
     """Read each text once: {(data settings, context): corpus}."""
     texts = {}
     for data, context in {(config.data, config.model.context): None for config in configs}:
-        text = texts[data, context] = corpus.load(data, context)
+        text = texts[data, context] = corpus.load_corpus(data, context)
         binary = " (0 among them: is this a binary file?)" if 0 in text.vocabulary else ""
         size = f"{len(text.vocabulary)} distinct bytes{binary}"
         print(f"corpus: {text.name}, {size}, from {text.origin}")
@@ -164,7 +168,7 @@ def check_stages(todo: Work) -> None:
         if "train" in stages or "replay" in stages:
             train_program.check_program(config, text)
         if "measure" in stages:
-            run_source.check_run(config, text, path)
+            run_source.check_measurable(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)
         for step in map(int, todo.request.flags.step):
@@ -182,7 +186,7 @@ def check_stages(todo: Work) -> None:
             raise folder.missing_file(todo.request.root, "runs.csv", "measure")
 
 
-def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
+def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
     """Claim the folders for this experiment, and lock them until `locks` closes.
 
     Processes that only measure share them.
@@ -191,7 +195,7 @@ def claim(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -
     replays = any(run.config.measure.steps for run in todo.runs.values())
     shared = todo.stages == ["measure"] and jax.process_count() == 1 and not replays
     for path, config in check_folders(todo.experiment, configs, todo.request.root, new).items():
-        folder.claim(path, config, new)
+        folder.claim_folder(path, config, new)
         todo.shares[path] = locks.enter_context(held(path, config, shared))
         folder.check_claim(path, config, False)  # another process may have claimed it first
     for run in todo.runs.values():
@@ -222,7 +226,7 @@ def join_cluster() -> None:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (stays open until the process ends)
 
 
-def train(todo: Work) -> None:
+def train_variants(todo: Work) -> None:
     """Train each variant; its runs that differ only in seeds train in one program."""
     for variant, group in variants.groups(todo.experiment).items():
         names = variants.run_names(variant, variants.single_runs(group))
@@ -230,7 +234,7 @@ def train(todo: Work) -> None:
         group = replace(group, {"model.dtype": first.config.model.dtype})  # what "auto" means
         name = variant or todo.request.title
         if len(names) > 1:
-            weights, data = (len({*kind}) for kind in zip(*seeds(group.train), strict=True))
+            weights, data = (len({*kind}) for kind in zip(*seed_pairs(group.train), strict=True))
             name += f": {weights} weight × {data} data seeds"
         folders = {todo.runs[run].name: todo.runs[run].folder for run in names}
         loop.train(group, first.text, folders, name, todo.stop)
@@ -244,7 +248,7 @@ def replay_steps(todo: Work) -> None:
         replay.make_checkpoints(config, text, path, steps, name, todo.stop)
 
 
-def measure(todo: Work) -> None:
+def measure_runs(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
     waiting = []  # runs whose tables another process joins
     for run in todo.runs.values():
@@ -259,14 +263,17 @@ def measure(todo: Work) -> None:
         with todo.shares.get(root, ALONE).end() as alone:
             if alone:
                 for run in waiting:  # a process that was killed has not joined them
-                    with folder.locked(run.folder):
+                    with folder.locked_folder(run.folder):
                         measure_run(run, todo.stop, ALONE)
-                print(*on_disk.write(todo.folders(), root, todo.experiment.primary), sep="\n")
+                print(
+                    *on_disk.write_experiment(todo.folders(), root, todo.experiment.primary),
+                    sep="\n",
+                )
 
 
-def measure_run(run: Run, stop: Stop, share: Alone) -> bool:
+def measure_run(run: TrainingRun, stop: Stop, share: Share) -> bool:
     """Measure every checkpoint of a run; return whether this process has joined the tables."""
-    source = run_source.open_checkpoints(run.config, run.text, run.folder, run.name)
+    source = run_source.open_run_source(run.config, run.text, run.folder, run.name)
     return sweep.sweep(source, stop, share, lambda: on_disk.write_run(run.name, run.folder))
 
 
@@ -284,7 +291,7 @@ def fit_tangents(todo: Work) -> None:
         print(on_disk.write_tangents(todo.folders(), todo.request.root))
 
 
-def contrast(todo: Work) -> None:
+def contrast_loss_matched(todo: Work) -> None:
     """Contrast runs at checkpoints with equal gain over the unigram baseline."""
     configs = {name: run.config for name, run in todo.runs.items()}
     texts = {name: run.text for name, run in todo.runs.items()}
@@ -294,16 +301,16 @@ def contrast(todo: Work) -> None:
 def write_verdicts(todo: Work) -> None:
     """Write the verdicts on the papers' claims from the experiment's tables."""
     if processes.is_first():
-        print(*verdicts.write(todo.request.root), sep="\n")
+        print(*verdicts.write_verdict_tables(todo.request.root), sep="\n")
 
 
 # In the order in which they run; figures are drawn afterward from the files on disk.
 STAGES = {
-    "train": train,
+    "train": train_variants,
     "replay": replay_steps,
-    "measure": measure,
+    "measure": measure_runs,
     "tangents": fit_tangents,
-    "matched": contrast,
+    "matched": contrast_loss_matched,
     "verdicts": write_verdicts,
 }
 

@@ -35,7 +35,7 @@ def run(config: Any, request: Request) -> None:
     keep_compiled(config.data.cache if isinstance(config, PretrainedConfig) else CACHE)
     if isinstance(config, ModelsConfig):
         if "measure" in stages:
-            measure_models(config, root)
+            measure_model_list(config, root)
         if "figures" in stages:
             draw_models(config, root, to)
         return
@@ -43,30 +43,30 @@ def run(config: Any, request: Request) -> None:
         request = request._replace(title=root.name or request.title)
         measure_pretrained(config, root, request.title, with_tangents([config], stages))
     elif "measure" in stages:
-        measure(config, root, request.title)
+        measure_untrained(config, root, request.title)
     if "figures" in stages:
         if not (root / "results.nc").exists():
             raise folder.missing_file(root, "results.nc", "measure")
         if not isinstance(config, PretrainedConfig):
-            folder.claim(root, config, new=False)
+            folder.claim_folder(root, config, new=False)
         if isinstance(config, UntrainedConfig | CurvedConfig):
             specs = draw.UNTRAINED if isinstance(config, UntrainedConfig) else draw.CURVED
-            paths = draw.draw(specs, joined_files.read_table(root / "results.nc"), to)
+            paths = draw.save_figures(specs, joined_files.read_table(root / "results.nc"), to)
             print(drawing.format_figures(paths, to))
         else:
             drawing.draw_figures({request.title: root}, to, root, "step")
 
 
-def measure(config: Any, root: pathlib.Path, title: str) -> None:
+def measure_untrained(config: Any, root: pathlib.Path, title: str) -> None:
     """Measure untrained blocks or curved manifolds."""
-    folder.claim(root, config, new=True)
-    with folder.locked(root):
+    folder.claim_folder(root, config, new=True)
+    with folder.locked_folder(root):
         folder.record_environment(root, None)
         if isinstance(config, UntrainedConfig):
             with Stop() as stop:
-                untrained_blocks.run(config, root, title, stop)
+                untrained_blocks.measure_blocks(config, root, title, stop)
         else:
-            curved_tables.run(config, root, title)
+            curved_tables.measure_manifolds(config, root, title)
 
 
 def measure_pretrained(
@@ -83,16 +83,16 @@ def measure_pretrained(
         pretrained_tangents.find_task(config)
     source = revision_sweep.open_revisions(config, root, title)
     # errors here come before the long measurement
-    prepared = pretrained_tangents.prepare(source) if tangents else None
+    prepared = pretrained_tangents.prepare_study(source) if tangents else None
     with Stop() as stop:
         if "measure" in stages:
             correlate = functools.partial(on_disk.write_run, title, root)
             revision_sweep.measure_revisions(source, stop, correlate, stages == ["measure"])
         if prepared:
-            pretrained_tangents.run(prepared, stop)
+            pretrained_tangents.measure_tangents(prepared, stop)
 
 
-def measure_models(config: ModelsConfig, root: pathlib.Path) -> None:
+def measure_model_list(config: ModelsConfig, root: pathlib.Path) -> None:
     """Measure each pretrained model of a list in its own folder."""
     with torch_needed():
         from anisoscope.sources.hf import model_list
@@ -113,10 +113,10 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
     runs = {label: drawing.load_run(root / label) for label in known}
     facts = {x: {key: known[x][key] for key in ("kind", "modality")} for x in known}
     models = {label: replace(runs[label], **facts[label]) for label in known}
-    paths = draw.draw(draw.MODELS[config.paper], models, to)
+    paths = draw.save_figures(draw.MODELS[config.paper], models, to)
     if config.paper == "inherent":
         tables = {label: run.results for label, run in runs.items()}
-        correlations.write(tables, to / "correlations.csv")
+        correlations.write_correlations(tables, to / "correlations.csv")
     print(drawing.format_figures(paths, to))
     print(f"page:    {drawing.write_page(runs, to, root)}")
 
@@ -125,23 +125,23 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
     """Compare every layer of a run with every layer of another, and draw the comparison."""
     keep_compiled()
     with torch_needed():
-        pair = two_models.open_pair(first, second)
+        pair = two_models.open_run_pair(first, second)
     name = f"similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_")
     root = pathlib.Path(workdir or f"runs/{name}")
     to = drawing.figures_folder(figures, root)
-    folder.claim(root, two_models.SimilarityConfig(runs=(first, second)), new=True)
-    with folder.locked(root):
+    folder.claim_folder(root, two_models.SimilarityConfig(runs=(first, second)), new=True)
+    with folder.locked_folder(root):
         folder.record_environment(root, pair.corpus.record())
         table = two_models.measure_pair(pair)
-        two_models.write(table, pair.labels, root)
-    print(drawing.format_figures(draw.draw(draw.SIMILARITY, table, to), to))
+        two_models.write_similarity(table, pair.labels, root)
+    print(drawing.format_figures(draw.save_figures(draw.SIMILARITY, table, to), to))
 
 
 def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
     inner = sorted(path.parent for path in request.root.glob("*/config.json"))
     folders = {request.title: request.root} | {path.name: path for path in inner}
-    archive.verify(request.title, folders, {})
+    archive.verify_folders(request.title, folders, {})
 
 
 def dry_run(config: Any, request: Request) -> None:

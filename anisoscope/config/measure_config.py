@@ -6,7 +6,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import seed_setting, setting, within
 
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
-# {family: its input}; measurement/families/registry.py lists the quantities
+# {family: the kind of its input} (Family); measurement/families/registry.py lists the quantities
 DEFAULT_INPUTS = {
     "spectrum": "cloud",
     "outliers": "cloud",
@@ -32,8 +32,8 @@ OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for vectors
     "local": "cloud",
     "hubness": "cloud",
 }
-FAMILIES = DEFAULT_INPUTS | OPTIONAL_INPUTS
-DEFAULT, OPTIONAL = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
+INPUT_KINDS = DEFAULT_INPUTS | OPTIONAL_INPUTS
+DEFAULT_FAMILIES, OPTIONAL_FAMILIES = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
 # what the library measures where no family is named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
@@ -47,9 +47,9 @@ class MeasureConfig:
     batches: int = setting(4, "point clouds per checkpoint, from disjoint windows", low=1)
     folds: int = setting(8, "folds of whole windows, resampled for intervals; 1: none", low=1)
     families: tuple[str, ...] = setting(
-        DEFAULT,
+        DEFAULT_FAMILIES,
         "groups of metrics to compute (docs/reference/metric_families.md)",
-        choices=FAMILIES,
+        choices=INPUT_KINDS,
         nonempty=True,
     )
     nulls: tuple[str, ...] = setting(NULLS, "null models to compare values with", choices=NULLS)
@@ -71,11 +71,11 @@ def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -
         raise UserError(f"{what} is for models trained here; omit it")
     for step in measure.steps:
         within("measure.steps", step, 0, last)
-    kinds = {FAMILIES[family] for family in measure.families}
+    kinds = {INPUT_KINDS[family] for family in measure.families}
     if kinds == {"vectors"}:
         what = f"measure.families={measure.families[0]} keeps vectors and no numbers"
         raise UserError(f"{what}; name a second family")
-    if measure.hook_points and not any(FAMILIES[name] == "cloud" for name in measure.families):
+    if measure.hook_points and not any(INPUT_KINDS[name] == "cloud" for name in measure.families):
         what = "measure.hook_points are measured by families of clouds"
         raise UserError(f"{what}; add a family such as spectrum, or omit them")
     if measure.projected_head >= heads:

@@ -6,24 +6,24 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from anisoscope.config.measure_config import (
-    DEFAULT,
-    FAMILIES,
+    DEFAULT_FAMILIES,
+    INPUT_KINDS,
     TEXT_FAMILIES,
     MeasureConfig,
     check_measure,
 )
 from anisoscope.config.run_config import DataConfig
 from anisoscope.config.tangents_config import TangentsConfig, check_settings
-from anisoscope.config.variants import chosen
+from anisoscope.config.variants import select_size
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import check_fields, replace, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
 MODEL_FAMILIES = tuple(
-    name for name in FAMILIES if name not in TEXT_FAMILIES
+    name for name in INPUT_KINDS if name not in TEXT_FAMILIES
 )  # measured of any model
-DEFAULT_MODEL_FAMILIES = tuple(name for name in MODEL_FAMILIES if name in DEFAULT)
+DEFAULT_MODEL_FAMILIES = tuple(name for name in MODEL_FAMILIES if name in DEFAULT_FAMILIES)
 MODALITIES = ("text", "characters", "speech", "vision")
 KINDS = ("encoder", "decoder")
 TABLE = "models.json"  # the experiment's models by label
@@ -147,7 +147,7 @@ def check_models(config: ModelsConfig) -> None:
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in model_labels(config.models):
-        check_pretrained(model_config(config, label))
+        check_pretrained(select_model(config, label))
 
 
 def model_labels(models: tuple[str, ...]) -> dict[str, str]:
@@ -170,7 +170,7 @@ def model_labels(models: tuple[str, ...]) -> dict[str, str]:
     return names
 
 
-def model_config(config: ModelsConfig, label: str) -> PretrainedConfig:
+def select_model(config: ModelsConfig, label: str) -> PretrainedConfig:
     """Make the config of the model with this label."""
     name = model_labels(config.models)[label]
     shared = {known.name: getattr(config, known.name) for known in fields(PretrainedConfig)}
@@ -190,9 +190,9 @@ def find_revisions(name: str) -> tuple[str, ...]:
     return tuple(sorted(named, key=revision_step))
 
 
-def sized(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def collect_changes(argument: str, kinds: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Collect the changes of the words after FILE:, as in shape_of_learning.py:small,paper."""
     changes: dict[str, Any] = {}
     for word in filter(None, argument.split(",")):
-        changes |= chosen(word, kinds)
+        changes |= select_size(word, kinds)
     return changes

@@ -109,7 +109,7 @@ class RunConfig:
     mesh: MeshConfig = field(default_factory=MeshConfig)
 
 
-def seeds(train: TrainConfig) -> list[tuple[int, int]]:
+def seed_pairs(train: TrainConfig) -> list[tuple[int, int]]:
     """List the (weight seed, data seed) of every run, grouped by weight seed."""
     first = train.seed if train.data_seed is None else train.data_seed
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from anisoscope.config.measure_config import FAMILIES
+from anisoscope.config.measure_config import INPUT_KINDS
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, setting
 
-CLOUD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind == "cloud")
+CLOUD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind == "cloud")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.run_config import seeds
+from anisoscope.config.run_config import seed_pairs
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
@@ -30,16 +30,18 @@ RECIPES: dict[str, dict[str, Any]] = {
 DEFAULT = "muon"
 
 
-def sized(argument: str, sizes: dict[str, Config], default: str = DEFAULT) -> Config:
+def select_size_and_recipe(
+    argument: str, sizes: dict[str, Config], default: str = DEFAULT
+) -> Config:
     """Make the config of SIZE, or of SIZE,RECIPE."""
     size, comma, recipe = argument.partition(",")
-    config = chosen(size, sizes)
+    config = select_size(size, sizes)
     if comma and recipe not in RECIPES:
         raise UserError(f"recipe {recipe!r} is unknown; choose one of {', '.join(RECIPES)}")
     return replace(config, RECIPES[recipe or default])
 
 
-def chosen(size: str, sizes: dict[str, Chosen]) -> Chosen:
+def select_size(size: str, sizes: dict[str, Chosen]) -> Chosen:
     """Return the config of a size, without applying a recipe."""
     if size not in sizes:
         names = " or ".join(filter(None, sizes)) + (", or omit it" if "" in sizes else "")
@@ -97,7 +99,7 @@ def single_runs(config: Config) -> dict[str, Config]:
 
     The configs differ only in their seeds and are trained together. A single seed is named ''.
     """
-    pairs = seeds(config.train)
+    pairs = seed_pairs(config.train)
     if len(pairs) == 1:
         return {"": config}
     single = {"train.num_seeds": 1, "train.num_data_seeds": None}

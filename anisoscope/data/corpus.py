@@ -24,7 +24,7 @@ from anisoscope.data import clean, enwik8
 from anisoscope.data.enwik8 import enwik8_dataset_builder
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 # A text with these first million characters begins as enwik8 does.
 HEAD = 1_000_000
@@ -69,7 +69,7 @@ class Corpus:
         return record | {"vocabulary": list(self.vocabulary), "characters": sizes}
 
 
-def load(config: DataConfig, context: int) -> Corpus:
+def load_corpus(config: DataConfig, context: int) -> Corpus:
     """Read, verify, clean if configured, and split a text.
 
     Raises:
@@ -77,7 +77,9 @@ def load(config: DataConfig, context: int) -> Corpus:
     """
     text, name, origin = _read(config)
     if config.clean:
-        with bar(None, "cleaning", "B", total=len(text), unit_scale=True, leave=False) as shown:
+        with progress_bar(
+            None, "cleaning", "B", total=len(text), unit_scale=True, leave=False
+        ) as shown:
             text, name = clean.clean(bytes(text), shown.update), f"{name}, cleaned"
     vocabulary = bytes(value for value in range(256) if value in text)
     token_of = bytes(max(vocabulary.find(value), 0) for value in range(256))

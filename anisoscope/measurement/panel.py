@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
@@ -27,9 +27,9 @@ from anisoscope.measurement.null_models import (
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resampling import (
     Cloud,
-    Clouds,
+    LayerClouds,
     Places,
-    Searched,
+    Sectioned,
     Types,
     map_samples,
     search,
@@ -75,14 +75,14 @@ def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> in
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
 @jax.default_matmul_precision("highest")
-def panel(
+def measure_panel(
     samples: dict[str, Sample],
     others: dict[str, Array],
     settings: MeasureConfig,
     key: Array,
     over: Over = jax.lax.map,
     permuted_NPD: Array | None = None,
-    parts: int | None = None,
+    sections: int | None = None,
 ) -> dict[str, Values]:
     """Measure every quantity of every sample; pure and not jitted.
 
@@ -97,13 +97,13 @@ def panel(
             of the samples and of the clouds in work.
         permuted_NPD: The measured clouds with their windows in another order: the null model of
             comparisons.
-        parts: Number of sections that neighbors are resampled by; None for the number that the
+        sections: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
 
     Returns:
         {sample: {quantity: (*dims, R)}}, with the null models of `settings` that need no source.
     """
-    families = [FAMILIES[name] for name in settings.families]
+    families = [(INPUT_KINDS[name], FAMILIES[name]) for name in settings.families]
     measured, folds = samples[MEASURED], settings.folds
     values: dict[str, Values] = {name: {} for name in samples}
 
@@ -112,13 +112,13 @@ def panel(
             values.setdefault(name, {}).update(quantities)
 
     # families with a Gaussian null model share neighbors with it, and with comparisons
-    few = max((family.neighbors for family in families if family.input_kind == "layers"), default=0)
+    few = max((family.neighbors for kind, family in families if kind == "layers"), default=0)
     nearest_N = None
     for with_null in (False, True):
         group = [
             family
-            for family in families
-            if family.input_kind == "cloud" and ("gaussian" in family.nulls) == with_null
+            for kind, family in families
+            if kind == "cloud" and ("gaussian" in family.nulls) == with_null
         ]
         compared = few if with_null else 0
         if not group and not compared:
@@ -130,20 +130,22 @@ def panel(
             spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
             null = GaussianNull(spread_N, key_N)
         clouds = samples if group else {MEASURED: measured}
-        by_sample, nearest_ZN = _over_clouds(clouds, group, settings, over, null, compared, parts)
+        by_sample, nearest_ZN = _over_clouds(
+            clouds, group, settings, over, null, compared, sections
+        )
         add(by_sample)
         if compared:
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
     nulls = {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
-    clouds = Clouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
-    for family in families:
-        if family.input_kind == "layers":
+    clouds = LayerClouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
+    for kind, family in families:
+        if kind == "layers":
             add(family.compute(clouds))
-        elif family.input_kind == "heads":
+        elif kind == "heads":
             compute = functools.partial(family.compute, folds=folds, over=over)
             add(map_samples(compute, {name: sample.heads for name, sample in samples.items()}))
-        elif family.input_kind == "logit_lens":
+        elif kind == "logit_lens":
             read = measured.unembedding, measured.target_P
             add({MEASURED: family.compute(measured.clouds_NPD, *read, folds, over)})
     return values
@@ -156,8 +158,8 @@ def _over_clouds(
     over: Over,
     null: GaussianNull | None,
     compared: int,
-    parts: int | None,
-) -> tuple[dict[str, Values], Searched | None]:
+    sections: int | None,
+) -> tuple[dict[str, Values], Sectioned | None]:
     """Measure the families in every cloud, in one loop over samples and layers.
 
     For the first sample the null models that need no draw are measured too. The draws of the
@@ -179,10 +181,10 @@ def _over_clouds(
             z >= len(samples), lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
         )
 
-    def measure(number: Array) -> tuple[dict[str, Values], Searched | None]:
+    def measure(number: Array) -> tuple[dict[str, Values], Sectioned | None]:
         z, n = number // layers, number % layers
         cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % len(samples)], types_Z)
-        searched = search(cloud_PD, count, settings.folds, parts)
+        searched = search(cloud_PD, count, settings.folds, sections)
         values: dict[str, Values] = {MEASURED: {}}
         for family in families:
             found = family.compute(Cloud(cloud_PD, settings.folds, searched, places, types))

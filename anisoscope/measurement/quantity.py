@@ -70,13 +70,12 @@ count = functools.partial(magnitude, units="points", resampling="")
 class Family:
     """Quantities that are measured together, and the function that measures them.
 
-    `input_kind` says what `compute` takes: "cloud" (a Cloud: a single layer), "layers" (all layers,
-    and other clouds to compare with), "heads" (queries and keys of all blocks), "vectors" (the
-    same, for vectors that are stored as they are), or "logit_lens" (all layers, and the unembedding
-    of the model).
+    `INPUT_KINDS` of config/measure_config.py says what `compute` takes: "cloud" (a Cloud: a single
+    layer), "layers" (all layers, and other clouds to compare with), "heads" (queries and keys of
+    all blocks), "vectors" (the same, for vectors that are stored as they are), or "logit_lens" (all
+    layers, and the unembedding of the model).
     """
 
-    input_kind: str
     compute: Callable[..., Any]
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # null models of all its quantities

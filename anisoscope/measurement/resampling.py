@@ -15,16 +15,16 @@ from jax import Array
 from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
-from anisoscope.metrics import cloud
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 
 
-class Searched(NamedTuple):
-    """Neighbors of a cloud's points, searched once for all quantities that need them."""
+class Sectioned(NamedTuple):
+    """A value for the whole cloud and one for each section, as neighbors or the points themselves."""
 
     whole: Neighbors | Nearest  # Nearest: only what comparisons need
-    parts: Neighbors | Nearest | None  # in each section, among its own points: (section, …)
+    sections: Neighbors | Nearest | None  # in each section, among its own points: (section, …)
 
 
 class Places(NamedTuple):
@@ -49,49 +49,46 @@ class Cloud(NamedTuple):
 
     points_PD: Array
     folds: int
-    searched: Searched | None  # None where no family reads neighbors
+    searched: Sectioned | None  # None where no family reads neighbors
     places: Places | None = None  # None where they are unknown
     types: Types | None = None  # None where they are unknown
 
 
-class Clouds(NamedTuple):
+class LayerClouds(NamedTuple):
     """Arguments of a family that compares layers."""
 
     points_NPD: Array
     folds: int
-    nearest_N: Searched | None  # of each layer; None where no family reads neighbors
+    nearest_N: Sectioned | None  # of each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
 
 
-def search(cloud_PD: Array, count: int, folds: int, parts: int | None = None) -> Searched | None:
+def search(
+    cloud_PD: Array, count: int, folds: int, sections: int | None = None
+) -> Sectioned | None:
     """Search the `count` nearest neighbors of every point, in the cloud and in each section.
 
-    None where `count` is 0. `parts` is the number of sections, None for `section_count`.
+    None where `count` is 0. `sections` is the number of sections, None for `section_count`.
     """
     if count == 0:
         return None
     if folds == 1:
-        return Searched(nearest_neighbors(cloud_PD, count), None)
-    sections_SPD = cloud_PD.reshape(parts or section_count(folds), -1, cloud_PD.shape[1])
+        return Sectioned(nearest_neighbors(cloud_PD, count), None)
+    sections_SPD = cloud_PD.reshape(sections or section_count(folds), -1, cloud_PD.shape[1])
     searched_S = jax.lax.map(lambda part_PD: nearest_neighbors(part_PD, count), sections_SPD)
-    return Searched(nearest_neighbors(cloud_PD, count), searched_S)
+    return Sectioned(nearest_neighbors(cloud_PD, count), searched_S)
 
 
-def leave_out(folds: int, points: int) -> Array:
-    """Return weights (R, points): all points, then all but each fold in turn."""
-    return jnp.repeat(cloud.leave_out(folds), points // folds, axis=1)
-
-
-def sections(cloud_PD: Array, parts: Any) -> Array:
-    """Cut a cloud into sections (S, P / S, D); `parts` is any search result of the sections."""
-    return cloud_PD.reshape(len(jax.tree.leaves(parts)[0]), -1, cloud_PD.shape[1])
+def cut_sections(cloud_PD: Array, sections: Any) -> Array:
+    """Cut a cloud into sections (S, P / S, D); `sections` is any search result of the sections."""
+    return cloud_PD.reshape(len(jax.tree.leaves(sections)[0]), -1, cloud_PD.shape[1])
 
 
 def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
     """Apply `read` to weights of the points: all points, then all but each fold in turn."""
-    return jax.vmap(read)(leave_out(folds, points))
+    return jax.vmap(read)(point_weights(folds, points))
 
 
 def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Array:
@@ -101,30 +98,30 @@ def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Ar
     """
     points = value_XP.shape[-1]
     counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
-    weight_RP = leave_out(folds, points) * counts_P[None]
+    weight_RP = point_weights(folds, points) * counts_P[None]
     kept_XP = jnp.where(jnp.broadcast_to(counts_P, value_XP.shape), value_XP, 0.0)
     sum_XR = jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST)
     return sum_XR / jnp.broadcast_to(weight_RP.sum(axis=1), sum_XR.shape)
 
 
-def over_sections(read: Callable[..., Values], *searched: Searched) -> Values:
+def over_sections(read: Callable[..., Values], *searched: Sectioned) -> Values:
     """Apply `read` to neighbors of one or several clouds: of the whole, then of each section."""
     whole = read(*(found.whole for found in searched))
-    if searched[0].parts is None:
+    if searched[0].sections is None:
         return {name: value[..., None] for name, value in whole.items()}
-    parts = tuple(found.parts for found in searched)
-    parts = jax.lax.map(lambda neighbors: read(*neighbors), parts)
+    sections = tuple(found.sections for found in searched)
+    sections = jax.lax.map(lambda neighbors: read(*neighbors), sections)
     return {
-        name: jnp.concatenate([value[..., None], jnp.moveaxis(parts[name], 0, -1)], -1)
+        name: jnp.concatenate([value[..., None], jnp.moveaxis(sections[name], 0, -1)], -1)
         for name, value in whole.items()
     }
 
 
 def over_neighborhoods(read: Callable[..., Values], cloud: Cloud) -> Values:
     """Apply `read` to points and their neighbors: of the whole cloud, then of each section."""
-    parts = cloud.searched.parts
-    clouds = None if parts is None else sections(cloud.points_PD, parts)
-    return over_sections(read, Searched(cloud.points_PD, clouds), cloud.searched)
+    sections = cloud.searched.sections
+    clouds = None if sections is None else cut_sections(cloud.points_PD, sections)
+    return over_sections(read, Sectioned(cloud.points_PD, clouds), cloud.searched)
 
 
 def stack_trees(trees: list[Any]) -> Any:

@@ -15,7 +15,7 @@ from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
 from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS, WATCHED
 from anisoscope.utils import files
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 MAKER = "anisoscope"  # in the metadata of every picture
 MARK = "drawn.txt"  # of a folder in which files may be written again and removed
@@ -30,18 +30,18 @@ RUNS: Figures = {
     "query_key_projection": scatter_figures.query_key_projection,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": run_figures.training_curve,
-    **{name: partial(run_figures.watched, spec) for name, spec in WATCHED.items()},
+    **{name: partial(run_figures.draw_watched, spec) for name, spec in WATCHED.items()},
     "tangent_energy": run_figures.tangent_energy,
 }
 EXPERIMENT: Figures = {  # of a Compared
-    "contrasts": experiment_figures.contrasts,
+    "contrasts": experiment_figures.draw_contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
     "primary_contrasts": experiment_figures.primary_contrasts,
 }
 UNTRAINED: Figures = {
     "untrained_cosine": partial(theory_figures.in_and_out, "cosine"),
     "untrained_norm": partial(theory_figures.in_and_out, "norm"),
-    "untrained_sharpness": theory_figures.sharpness,
+    "untrained_sharpness": theory_figures.draw_sharpness,
 }
 SIMILARITY: Figures = {"similarity_of_models": run_figures.model_similarity}
 CURVED: Figures = {"curved_manifolds": theory_figures.curved_manifolds}
@@ -56,15 +56,15 @@ MODELS: dict[str, Figures] = {  # figures of each paper
 }
 
 
-def draw(figures: Figures, tables: Any, folder: pathlib.Path) -> list[pathlib.Path]:
+def save_figures(figures: Figures, tables: Any, folder: pathlib.Path) -> list[pathlib.Path]:
     """Write PNG, PDF and caption of each figure, and remove outdated ones; return the paths."""
     folder.mkdir(parents=True, exist_ok=True)
     files.remove_temporary(folder)  # two processes that draw at once may have to draw again
     if not (folder / MARK).exists():
-        files.write(folder / MARK, MARK_TEXT)
-    shown = bar(figures.items(), "figures", "figure", leave=False)
+        files.write_file(folder / MARK, MARK_TEXT)
+    shown = progress_bar(figures.items(), "figures", "figure", leave=False)
     with style.context(), shown:
-        return [path for name, build in shown for path in save(build(tables), folder, name)]
+        return [path for name, build in shown for path in save_figure(build(tables), folder, name)]
 
 
 def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[pathlib.Path]:
@@ -76,16 +76,16 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
     if over != "step":
         training = {name: replace(spec, x=GAIN) for name, spec in SPECS.items() if spec.x == "step"}
         figures |= {name: partial(render, spec) for name, spec in training.items()}
-    paths = draw(figures, display_names(runs), folder)
+    paths = save_figures(figures, display_names(runs), folder)
     pooled = folder / "correlations.csv"
     if len(runs) == 1:
         pooled.unlink(missing_ok=True)
         return paths
-    correlations.write({label: run.results for label, run in runs.items()}, pooled)
+    correlations.write_correlations({label: run.results for label, run in runs.items()}, pooled)
     return [*paths, pooled]
 
 
-def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
+def save_figure(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     """Write name.png, .pdf and the caption .txt, without a date; remove them without a figure."""
     paths = [folder / f"{name}.{kind}" for kind in KINDS]
     if figure is None:
@@ -97,6 +97,6 @@ def save(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib
         content = io.BytesIO()
         figure.savefig(content, format=path.suffix[1:], metadata=about)
         figure.set_layout_engine("none")  # both files have the geometry of the first
-        files.write(path, content.getvalue())
-    files.write(paths[-1], figure.get_label() + "\n")
+        files.write_file(path, content.getvalue())
+    files.write_file(paths[-1], figure.get_label() + "\n")
     return paths

@@ -47,7 +47,7 @@ def shape_name(name: str) -> tuple[str, str]:
     return SCORES.get(name, (name.replace("_", " "), "1"))  # a kept table has quantities of old
 
 
-def contrasts(compared: Compared) -> Figure | None:
+def draw_contrasts(compared: Compared) -> Figure | None:
     """Draw each shape's change when one setting changes, paired by seed."""
     noise = f"variance pooled over settings where seeds are fewer than {TELLING}"
     return _contrasts(compared.runs, compared.changes, "last checkpoint", noise)

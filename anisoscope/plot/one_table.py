@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.render import ORDERED, labels_along, panel
+from anisoscope.plot.render import ORDERED, draw_panel, labels_along
 from anisoscope.plot.run_tables import NULLS, Run
 from anisoscope.plot.specs import GAUSSIAN, LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
 from anisoscope.results.frame import as_run_table, check_table, select_values
@@ -337,13 +337,13 @@ def _draw(
             }
         elif spec.hue in ORDERED:
             colors = panel_axes.patch_colors(len(hues), first=int(hues[0]))
-        panel(ax, spec, runs, place, looks, colors)
+        draw_panel(ax, spec, runs, place, looks, colors)
         ax.set_ylabel(_value_label(next(iter(tables.values()))[quantity], null))
         if colors and len(hues) > 1:
             ticks = hues[:: -(-len(hues) // 8)]
             words = dict(zip(hues, names.get(spec.hue, hues), strict=True))
             called = [style.escape(words[tick]) for tick in ticks]
-            panel_axes.bar(ax.figure, colors, np.array([ax]), spec.hue, ticks, called)
+            panel_axes.add_color_bar(ax.figure, colors, np.array([ax]), spec.hue, ticks, called)
         elif label and colors:
             ax.lines[-1].set_label(style.escape(label))
             ax.legend()

@@ -18,7 +18,7 @@ LAYER = "layer (0 = embedding)"
 SHORT = 30  # times its lower end: a shorter log axis has numbers between decades
 
 
-def fit(axes: Iterable[Axes], zero: bool = False) -> None:
+def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
     """Set the limits that panels share; a band is cut beyond twice the span of the lines.
 
     Zero is included, as a line, if requested or if the lines come close to it.
@@ -123,7 +123,7 @@ def step_bar(figure: Figure, colors: ScalarMappable, axes: np.ndarray) -> None:
     """Add a color bar with the last step, without a decade that would touch it."""
     last = int(colors.norm.vmax)
     ticks = [*(tick for tick in _decades(last) if 3 * tick <= last), last]
-    bar(figure, colors, axes, "training step", ticks, [_short(tick) for tick in ticks])
+    add_color_bar(figure, colors, axes, "training step", ticks, [_short(tick) for tick in ticks])
 
 
 def patch_colors(count: int, first: int = 0) -> ScalarMappable:
@@ -136,10 +136,10 @@ def patch_bar(figure: Figure, colors: ScalarMappable, axes: np.ndarray, words: s
     """Add a color bar of layers or blocks by number; of many only some."""
     patches = (colors.norm.boundaries[:-1] + 0.5).astype(int).tolist()
     ticks = patches[:: math.ceil(len(patches) / 8)]
-    bar(figure, colors, axes, words, ticks, [str(tick) for tick in ticks])
+    add_color_bar(figure, colors, axes, words, ticks, [str(tick) for tick in ticks])
 
 
-def bar(
+def add_color_bar(
     figure: Figure,
     colors: ScalarMappable,
     axes: np.ndarray,

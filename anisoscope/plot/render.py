@@ -15,13 +15,13 @@ from anisoscope.plot import panel_axes, specs, style
 from anisoscope.plot import run_tables as tables
 from anisoscope.plot.run_tables import NULLS, Curve, Run, layers_label, runs_with
 from anisoscope.plot.specs import HOOK_POINT, KIND, LINE, NULL, QUANTITY, RUN, Line, Place, Spec
-from anisoscope.results.derived import nulls_in, over_blocks, over_heads
+from anisoscope.results.derived import block_average, nulls_in, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks
 ACROSS = 3  # panels beside each other in a figure of a single row
 STREAM = "residual_stream"
-AVERAGES = {"blocks": over_blocks, "heads": over_heads}
+AVERAGES = {"blocks": block_average, "heads": over_heads}
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
 
 
@@ -47,7 +47,7 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     at = {QUANTITY: quantities[0], "positions": "all", **spec.at}
     panels = dict(zip(every, grid.flat, strict=False))
     for labels, ax in panels.items():
-        panel(ax, spec, runs, at | dict(zip(axes, labels, strict=True)), styles, colors)
+        draw_panel(ax, spec, runs, at | dict(zip(axes, labels, strict=True)), styles, colors)
     for ax in grid.flat[len(every) :]:
         ax.set_axis_off()
     _set_limits(spec, grid)
@@ -76,7 +76,7 @@ def _set_limits(spec: Spec, grid: np.ndarray) -> None:
         if spec.log:
             panel_axes.fit_logarithmic(axes)
         elif axes:
-            panel_axes.fit(axes, zero=spec.zero)
+            panel_axes.fit_limits(axes, zero=spec.zero)
 
 
 def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], across: int) -> None:
@@ -118,7 +118,7 @@ def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
         return spec.names[label]
     if axis == QUANTITY:
         name = label if runs_with(runs, label) else variable(spec, label)
-        return tables.variable_label(runs_with(runs, name), name)
+        return tables.label_variable(runs_with(runs, name), name)
     if axis in ("positions", NULL):
         return (tables.POSITIONS if axis == "positions" else NULLS)[label]
     if axis == "layer" and label == 0:
@@ -231,7 +231,7 @@ def hue_colors(spec: Spec, runs: dict[str, Run], labels: list[Any]) -> ScalarMap
     return None
 
 
-def panel(
+def draw_panel(
     ax: Axes,
     spec: Spec,
     runs: dict[str, Run],

@@ -32,7 +32,7 @@ legend hides it. Bars: intervals, as the line above each figure says.</p>
 """
 DEPTHS = ("layer", "block")
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
-OPTIONAL = "further quantities"  # the heading of those that are of no family
+WITHOUT_FAMILY = "further quantities"  # the heading of those that are of no family
 DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # of tables of arrays
 
 
@@ -73,7 +73,7 @@ def report(
         check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
     runs = {label: _as_run(label, table) for label, table in tables.items()}
-    files.write(path, page(runs, ", ".join(runs)))
+    files.write_file(path, page(runs, ", ".join(runs)))
     return path
 
 
@@ -99,7 +99,7 @@ def page(runs: dict[str, Run], title: str) -> str:
     return PAGE.format(origin=escape("\n".join([shared, *own, *settings])), **parts)
 
 
-class Line(NamedTuple):
+class QuantityCurve(NamedTuple):
     """A quantity of a run for one set of positions, by step."""
 
     label: str  # of the run
@@ -113,13 +113,13 @@ class Line(NamedTuple):
     chunks: list[str]  # names of places of further dimensions, as of heads
 
 
-def families(runs: dict[str, Run]) -> dict[str, list[Line]]:
+def families(runs: dict[str, Run]) -> dict[str, list[QuantityCurve]]:
     """Return the lines of each family, in the order of the registry."""
     entries = [(label, *entry) for label, run in runs.items() for entry in _values(run)]
     order = [*quantities(), *(name for _, name, *_ in entries)]
-    found: dict[str, list[Line]] = {}
+    found: dict[str, list[QuantityCurve]] = {}
     for label, _, words, values in sorted(entries, key=lambda entry: order.index(entry[1])):
-        family = found.setdefault(values.attrs.get("family", OPTIONAL), [])
+        family = found.setdefault(values.attrs.get("family", WITHOUT_FAMILY), [])
         family.extend(lines_of(label, words, values))
     return found
 
@@ -141,7 +141,7 @@ def _values(run: Run) -> Iterator[tuple[str, str, xr.DataArray]]:
         yield str(name), str(name), values.assign_attrs(family="tangents")
 
 
-def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
+def lines_of(label: str, words: str, values: xr.DataArray) -> list[QuantityCurve]:
     """Make a line for each set of positions, over layers or blocks, else over steps."""
     dims = [dim for dim in values.dims if dim not in ("statistic", "positions")]
     along = next((dim for dim in (*DEPTHS, "step", *dims) if dim in dims), "")
@@ -163,12 +163,12 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[Line]:
     ends = values.transpose(*order).values.astype("f4").reshape(shape)
     attrs = values.attrs
     return [
-        Line(label, words, side, attrs, along, steps, own, x.astype(float), chunks)
+        QuantityCurve(label, words, side, attrs, along, steps, own, x.astype(float), chunks)
         for side, own in zip(sides, ends, strict=True)
     ]
 
 
-def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
+def figure(lines: list[QuantityCurve], runs: list[str]) -> dict[str, Any]:
     """Make a curve for each line; menus choose the visible ones."""
     looks = style.run_styles(runs)
     steps = sorted({step for line in lines for step in line.steps})
@@ -201,7 +201,7 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
 
 
 @np.errstate(invalid="ignore")  # of infinity minus infinity
-def _trace(line: Line, color: str, step: int | None) -> dict[str, Any]:
+def _trace(line: QuantityCurve, color: str, step: int | None) -> dict[str, Any]:
     """Make the curve at a step with interval bars, and gaps between groups; else without values."""
     at = line.steps.index(step) if step in line.steps else 0
     ends = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
@@ -222,7 +222,7 @@ def _encode(values: Any) -> dict[str, str]:
     return {"dtype": "f4", "bdata": base64.b64encode(content).decode()}
 
 
-def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
+def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     """Make the menu entry of a quantity: only its curves are visible."""
     line = next(line for line in lines if line.words == words)
     shown = [other.words == words for other in lines]
@@ -236,7 +236,7 @@ def _words_button(words: str, lines: list[Line]) -> dict[str, Any]:
     return {"label": words, "method": "update", "args": [{"visible": shown}, titles]}
 
 
-def _side_button(side: str, lines: list[Line]) -> dict[str, Any]:
+def _side_button(side: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     """Make the menu entry of a set of positions: other curves move to hidden axes."""
     shown = [line.side in (side, "") for line in lines]
     axes = {f"{axis}axis": [axis if visible else f"{axis}2" for visible in shown] for axis in "xy"}

@@ -69,7 +69,7 @@ def log_curve(log: list[dict[str, Any]], kind: str) -> tuple[list[int], list[flo
     return sorted(bits), [bits[step] for step in sorted(bits)]
 
 
-def watched(spec: Spec, runs: dict[str, Run]) -> Figure | None:
+def draw_watched(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     """Draw the logged geometry: a row for each run, a column per quantity, a line per layer."""
     tables = {label: table for label, run in runs.items() if (table := watch_table(run))}
     return render(spec, {label: Run(table, []) for label, table in tables.items()})

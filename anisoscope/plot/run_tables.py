@@ -64,7 +64,7 @@ def runs_with(runs: dict[str, Run], *variables: str) -> dict[str, Run]:
     return {label: run for label, run in runs.items() if {*variables} <= {*run.results}}
 
 
-def variable_label(runs: dict[str, Run], variable: str) -> str:
+def label_variable(runs: dict[str, Run], variable: str) -> str:
     """Label a variable by its attributes in the first run."""
     return style.variable_label(next(iter(runs.values())).results[variable])
 
@@ -142,7 +142,7 @@ def format_seeds(pairs: list[tuple[int, int]]) -> str:
     return f"weight {words[0]} and data {words[1]}"
 
 
-def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
+def average_seeds(runs: dict[str, Run]) -> dict[str, Run]:
     """Average each condition over its seeds; bands are the range of the seeds.
 
     With two or three seeds a t interval is so wide (12.7 and 4.3 standard errors on a side) that it
@@ -156,7 +156,7 @@ def over_seeds(runs: dict[str, Run]) -> dict[str, Run]:
         if len(names) == 1:
             averaged[label] = members[0]
             continue
-        seeds = [run_summaries.seeds(run.results) for run in members]
+        seeds = [run_summaries.table_seeds(run.results) for run in members]
         words, tangents = f"{format_seeds(seeds)} together", [run.tangents for run in members]
         averaged[label] = Run(
             average_tables([run.results for run in members], words),
@@ -238,7 +238,7 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
     settings = {
         label: {
             name: value
-            for name, value in run_summaries.settings(run.results).items()
+            for name, value in run_summaries.table_settings(run.results).items()
             if name not in in_facts and not name.startswith("data.")
         }
         for label, run in runs.items()
@@ -267,9 +267,9 @@ def _facts(results: xr.Dataset) -> list[str]:
         str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
         f"predicts {OBJECTIVES[attrs['objective']].label}",
-        OPTIMIZERS[run_summaries.settings(results).get("train.optimizer", "adamw")].label,
+        OPTIMIZERS[run_summaries.table_settings(results).get("train.optimizer", "adamw")].label,
         f"{last} steps" if last == steps else f"step {last} of {steps}",
-        attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.seeds(results)]),
+        attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.table_seeds(results)]),
         attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),
         *["reads masked windows"] * ("masked as in training" in attrs.get("input", "")),
     ]

@@ -19,10 +19,10 @@ from anisoscope.plot.run_tables import (
     caption,
     describe_bands,
     interval,
+    label_variable,
     layers_label,
     runs_with,
     shared_positions,
-    variable_label,
 )
 
 CAUTION = (
@@ -67,14 +67,14 @@ def _draw_rows(rows: list[tuple[str, str, dict[str, Run]]]) -> Figure | None:
             style.plot_with_interval(depth, last.depth.values, *cosine, label=label, **looks[label])
             layer_points(drift, last, looks[label], label)
         depth.set_title(title)
-        text = variable_label(every, "mean_cosine")
+        text = label_variable(every, "mean_cosine")
         depth.set_ylabel(style.wrap(text, LEAST - 0.3, style.RC["font.size"]))
         drift.set_title(_format_correlation(own, side), fontsize=style.SMALL)
         style.legend([depth, drift])
     axes[-1, 0].set_xlabel(layers_label(every, panel_axes.DEPTH))
-    axes[-1, 1].set(xscale="log", xlabel=variable_label(every, "drift"))
+    axes[-1, 1].set(xscale="log", xlabel=label_variable(every, "drift"))
     panel_axes.number_decades(axes[-1, 1].xaxis)
-    panel_axes.fit(axes.flat, zero=True)
+    panel_axes.fit_limits(axes.flat, zero=True)
     style.title(figure, f"Mean cosine over depth and against drift{at_last(every)}")
     shown = (
         "Left, mean cosine of pairs in each layer. Right, the same against the norm of the mean vector: a point for "

@@ -75,7 +75,7 @@ IN_LAYERS: dict[str, Any] = {"x": "layer", "rows": RUN, "columns": QUANTITY, "sc
 IN_LAYERS |= {"zero": True, "names": SHORT}
 
 
-def over_blocks(title: str, *quantities: str, scale: str = "panel") -> Spec:
+def training_figure(title: str, *quantities: str, scale: str = "panel") -> Spec:
     """Make a figure over training: a line for each run, a panel for each quantity.
 
     Values are averages over blocks without the embedding, which with rotary positions is a few
@@ -98,7 +98,7 @@ def by_depth(title: str, depth: str, *quantities: str) -> Spec:
     return Spec(f"{title}{heads}", shown, quantities, **kind, average=average)
 
 
-def watched(title: str, *quantities: str) -> Spec:
+def log_figure(title: str, *quantities: str) -> Spec:
     """Make a figure of a run's log: a row for each run, from a new training batch at each step."""
     shown = (
         f"{title} while training. Lines: layers or blocks, of a batch of the training text, another "
@@ -238,10 +238,10 @@ SPECS: dict[str, Spec] = {
         hue=HOOK_POINT,
         **IN_LAYERS,
     ),
-    "dimension_over_training": over_blocks(
+    "dimension_over_training": training_figure(
         "Dimension while training", "twonn", "twonn_microscope", scale="figure"
     ),
-    "geometry_over_training": over_blocks(
+    "geometry_over_training": training_figure(
         "Geometry while training",
         *("anisotropy", "mean_cosine", "effective_rank", "participation_ratio", "alpha_req"),
     ),
@@ -270,10 +270,10 @@ SPECS: dict[str, Spec] = {
 }
 WATCHED_NAMES = LAYERS | BLOCKS
 WATCHED = {
-    "watched_geometry": watched(
+    "watched_geometry": log_figure(
         "Geometry", "anisotropy", "participation_ratio", "mean_cosine", "drift"
     ),
-    "watched_attention": watched(
+    "watched_attention": log_figure(
         "Norms and attention", "mean_norm", "attention_first_token", "gradient_norm"
     ),
 }

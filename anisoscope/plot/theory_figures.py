@@ -93,7 +93,7 @@ def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
     ax.plot(point, point, label=f"fixed point {point:.3g}{spread}", **look)
 
 
-def sharpness(results: xr.Dataset) -> Figure:
+def draw_sharpness(results: xr.Dataset) -> Figure:
     """Draw how a bias on input, queries, keys or both changes the scores and the attention."""
     rows = [*_combinations(results.isel(block=0), *ROWS)]
     figure = style.new_figure(style.PAGE, 0.9 + 1.6 * len(rows))

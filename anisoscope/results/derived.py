@@ -25,7 +25,7 @@ class Average(NamedTuple):
     take: Callable[[np.ndarray], np.ndarray]
 
 
-def over_blocks(name: str) -> str:
+def block_average(name: str) -> str:
     """Name the variable with a quantity's average over blocks, or over blocks and heads."""
     return f"{name}_over_blocks"
 
@@ -46,14 +46,14 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     if dims == HEAD:
         by_block = Average("mean over the heads of a block", dims[:1], lambda x: finite(x).mean(4))
         whole = Average("mean over blocks and heads", (), lambda x: finite(x).mean((3, 4)))
-        return {over_heads(name): by_block, over_blocks(name): whole}
+        return {over_heads(name): by_block, block_average(name): whole}
     has_blocks = dims[0] == "block"
     if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK)):
         return {}
     first = int(not has_blocks and layer_0 == EMBEDDING)
     words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
     average = Average(words, dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3))
-    return {over_blocks(name): average}
+    return {block_average(name): average}
 
 
 def finite(values: np.ndarray) -> np.ndarray:

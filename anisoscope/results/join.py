@@ -16,7 +16,7 @@ from anisoscope.measurement.families.registry import FAMILIES, find_family, quan
 from anisoscope.results import joined_files, kept_vectors, step_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.results.summary import STATISTICS, summary
+from anisoscope.results.summary import STATISTICS, summarize_checkpoint
 from anisoscope.utils.errors import UserError
 
 PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
@@ -24,7 +24,7 @@ ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's co
 NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
 
-def write(
+def write_joined(
     run: pathlib.Path,
     raw: dict[int, xr.Dataset],
     families: tuple[str, ...],
@@ -33,16 +33,16 @@ def write(
     scores: xr.Dataset | None = None,
 ) -> None:
     """Join the raw tables and the scores, and write them; `about` are the attributes."""
-    results, batches = joined(raw, families, nulls)
+    results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
     mark_noise(results, json.loads(about.get(NOISE, "{}")))
-    joined_files.write(results, run / "results.nc")
-    joined_files.write(batches, run / "batches.nc")
+    joined_files.write_table(results, run / "results.nc")
+    joined_files.write_table(batches, run / "batches.nc")
     joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
 
 
-def joined(
+def join_steps(
     raw: dict[int, xr.Dataset], families: tuple[str, ...], nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """Make the contents of results.nc and batches.nc; NaN at steps without a family.
@@ -57,7 +57,7 @@ def joined(
         raise UserError(
             f"no checkpoint or table has {', '.join(families)}; run --stages=train first"
         )
-    summaries = [summary(table, raw.get(0), nulls) for table in raw.values()]
+    summaries = [summarize_checkpoint(table, raw.get(0), nulls) for table in raw.values()]
     how = {"join": "exact", "data_vars": "all", "coords": "minimal", "compat": "override"}
     results, batches = (
         xr.concat(tables, "step", combine_attrs="override", **how)
@@ -82,7 +82,7 @@ def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> 
     both = ({0: step_files.read_step(first)} if first.exists() else {}) | {
         step: step_files.read_step(path)
     }
-    last, _ = joined(both, measure.families, measure.nulls)
+    last, _ = join_steps(both, measure.families, measure.nulls)
     shared = [name for name in last if name in results]
     parts = [results[shared].sel(step=slice(None, step)), last[shared].sel(step=[step])]
     whole = xr.concat(

@@ -21,18 +21,20 @@ UNKNOWN = b"0" * 64  # placeholder while the digest is computed
 DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 
 
-def write(dataset: xr.Dataset, path: pathlib.Path) -> None:
+def write_table(dataset: xr.Dataset, path: pathlib.Path) -> None:
     """Write NetCDF with its digest and schema as first attributes, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     labeled = dataset.copy()
     labeled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
     content = bytes(labeled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
-    files.write(path, content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1))
+    files.write_file(
+        path, content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1)
+    )
 
 
 def write_csv(frame: pd.DataFrame, path: pathlib.Path) -> None:
     """Write CSV completely or not at all."""
-    files.write(path, frame.to_csv(index=False))
+    files.write_file(path, frame.to_csv(index=False))
 
 
 def read_csv(path: pathlib.Path, *texts: str) -> pd.DataFrame:

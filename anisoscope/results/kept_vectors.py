@@ -23,7 +23,7 @@ class CommonAxes(NamedTuple):
     kept: np.ndarray  # (step,): of the sum of squares of that step, on both axes together
 
 
-def labeled(
+def label_vectors(
     vectors: dict[str, np.ndarray], picks_P: np.ndarray, context: int, head: int
 ) -> dict[str, xr.DataArray]:
     """Make the variables of a checkpoint's table that hold vectors, with window and position."""

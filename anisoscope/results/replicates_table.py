@@ -27,7 +27,7 @@ Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
 
 UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
-OPTIONAL = {"projection": VECTORS}  # variables of families that are no quantities
+FURTHER_VARIABLES = {"projection": VECTORS}  # variables of families that are no quantities
 CLOUDS = (
     MEASURED,
     *CLOUD_NULLS,
@@ -37,7 +37,7 @@ CLOUDS = (
 BY_KEY = ("checkpoints", "made_by", "noise_floor")  # JSON attributes that measurements add to
 
 
-def table(
+def build_table(
     values: dict[str, Arrays], step: int, positions: tuple[str, ...], attributes: dict
 ) -> xr.Dataset:
     """Make a table of measured {cloud: {quantity: array (batch, positions, …, replicate)}}."""
@@ -96,17 +96,19 @@ def missing_families(
         }
 
     for family in families:
-        if any(map(lacks, {*FAMILIES[family].quantities, *OPTIONAL.get(family, ())})):
+        if any(map(lacks, {*FAMILIES[family].quantities, *FURTHER_VARIABLES.get(family, ())})):
             missing.append(family)
     return tuple(missing)
 
 
-def merged(old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
+def merge_families(
+    old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
+) -> xr.Dataset:
     """Replace these families' variables in the old table by those of the new table."""
     if old is None:
         return _arranged(new)
     replaced = {name for family in families for name in FAMILIES[family].quantities}
-    replaced |= {name for family in families for name in OPTIONAL.get(family, ())}
+    replaced |= {name for family in families for name in FURTHER_VARIABLES.get(family, ())}
     replaced |= {BEFORE} if "comparison" in families else set()
     kept = [name for name in old.data_vars if name not in replaced]
     arrays = [old[name] for name in kept]

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.results import joined_files
-from anisoscope.results.replicates_table import merged
+from anisoscope.results.replicates_table import merge_families
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.settings import flat, format_differences
 
@@ -90,4 +90,4 @@ def write_step(
     path: pathlib.Path, old: xr.Dataset | None, new: xr.Dataset, families: tuple[str, ...]
 ) -> None:
     """Write <step>.nc: the old table, if any, with these families replaced from the new table."""
-    joined_files.write(merged(old, new, families), path)
+    joined_files.write_table(merge_families(old, new, families), path)

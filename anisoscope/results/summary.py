@@ -101,7 +101,7 @@ def _batches_first(quantity: Quantity, samples: xr.Variable) -> np.ndarray:
     return samples.set_dims([*missing, *samples.dims]).transpose(*first, ...).values
 
 
-def summary(
+def summarize_checkpoint(
     raw: xr.Dataset, untrained: xr.Dataset | None, nulls: tuple[str, ...]
 ) -> tuple[xr.Dataset, xr.Dataset]:
     """Make the contents of results.nc and batches.nc for a single checkpoint.

@@ -13,12 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED, Over, Sample, estimate_cloud_bytes, panel
+from anisoscope.measurement.panel import MEASURED, Over, Sample, estimate_cloud_bytes, measure_panel
 from anisoscope.measurement.quantity import Values
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import lapack
@@ -72,10 +72,12 @@ def measure_positions(
     if PERMUTED in settings.nulls:
         permuted_NPD = null_models.permuted_clouds(read_Z.resid_ZLBTD[0], picks_P, key)
     vectors = {}
-    for family in (FAMILIES[name] for name in settings.families):
-        if family.input_kind == "vectors":
-            vectors |= family.compute(samples[MEASURED].heads, settings.projected_head)
-    return Measured(panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors)
+    for name in settings.families:
+        if INPUT_KINDS[name] == "vectors":
+            vectors |= FAMILIES[name].compute(samples[MEASURED].heads, settings.projected_head)
+    return Measured(
+        measure_panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors
+    )
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:
@@ -158,8 +160,7 @@ def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     heads, lens = read_Z.q_ZNBTHK is not None, read_Z.unembedding is not None
     available = {"heads": heads, "vectors": heads, "logit_lens": lens}
     for name in settings.families:
-        family = FAMILIES[name]
-        if family.reads_types or not available.get(family.input_kind, True):
+        if FAMILIES[name].reads_types or not available.get(INPUT_KINDS[name], True):
             raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
     names = input_names(settings)
     if len(read_Z.resid_ZLBTD) != len(names):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
+from anisoscope.config.measure_config import CLOUD_NULLS, INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics import logit_lens
@@ -72,7 +72,7 @@ def choose_families(
     allowed = [
         name
         for name, family in FAMILIES.items()
-        if family.input_kind in kinds and not family.reads_types
+        if INPUT_KINDS[name] in kinds and not family.reads_types
     ]
     names = (families,) if isinstance(families, str) else tuple(families)
     names, choices = tuple(allowed) if names == ("all",) else names, ", ".join(allowed)

@@ -15,19 +15,19 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, quantities
+from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import layer_keys
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.quantity import Quantity, Values
 from anisoscope.metrics import copies, lapack
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, Folds, describe
 from anisoscope.utils import memory
-from anisoscope.utils.progress import LOGGER, bar
+from anisoscope.utils.progress import LOGGER, progress_bar
 
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 COPIES, CONSTANT = "duplicates", "constant columns"
@@ -51,20 +51,20 @@ def measure_chunks(
     {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
     layers, width = vectors.layers, vectors.shape[1]
-    kinds = {FAMILIES[name].input_kind for name in settings.families}
+    kinds = {INPUT_KINDS[name] for name in settings.families}
     numbers = range(len(layers))
     together = not kinds.isdisjoint(("layers", "logit_lens"))
     unequal = any(chunk.folds.unequal for chunk in chunks)
     groups = [numbers] if together else [[number] for number in numbers]
     parts, counts = [], [[] for _ in layers]
-    for group in bar(groups, label, "layer"):
+    for group in progress_bar(groups, label, "layer"):
         panels = []
         for chunk in chunks:
             description = f"{chunk.size:,} points of width {width}"
             if len(group) > 1:
                 description = f"{len(group)} layers of {description} together"
             # checked before the arrays are read
-            check_memory(WORK * 4 * len(group) * chunk.size * width, description, len(chunks))
+            check_available(WORK * 4 * len(group) * chunk.size * width, description, len(chunks))
             clouds_NPD = np.stack(
                 [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
             )
@@ -157,16 +157,16 @@ def run_panel(
     chunks: int,
     index_P: Any,
     folds: int,
-    parts: int | None,
+    sections: int | None,
 ) -> dict[str, Values]:
     """Run the compiled panel on points of one chunk, after checking that its memory is available."""
     arguments = _take_points(sample, index_P), key
     leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
     settings = dataclasses.replace(settings, seed=0, folds=folds)
-    program = _compile(settings, structure, tuple(leaves), parts)
+    program = _compile(settings, structure, tuple(leaves), sections)
     if (needs := program.memory_analysis()) is not None:
         takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-        check_memory(takes, description, chunks)
+        check_available(takes, description, chunks)
     with lapack.threads_for(min(sample.clouds_NPD.shape[1:])):
         return jax.device_get(program(*arguments))
 
@@ -176,12 +176,12 @@ def _compile(
     settings: MeasureConfig,
     structure: Any,
     leaves: tuple[jax.ShapeDtypeStruct, ...],
-    parts: int | None,
+    sections: int | None,
 ) -> jax.stages.Compiled:
     """Compile one program for all arrays of one shape and any seed: keys are arguments."""
 
     def program(sample: Sample, key: Array) -> dict[str, Values]:
-        return panel({MEASURED: sample}, {}, settings, key, parts=parts)
+        return measure_panel({MEASURED: sample}, {}, settings, key, sections=sections)
 
     return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
 
@@ -201,7 +201,7 @@ def _take_points(sample: Sample, index_P: Any) -> Sample:
     return Sample(clouds_NPD, heads, places, None, sample.unembedding, target_P)
 
 
-def check_memory(takes: int, description: str, chunks: int | None) -> None:
+def check_available(takes: int, description: str, chunks: int | None) -> None:
     """Raise ValueError where this many bytes are not available; None: there are no chunks."""
     available = memory.available()
     if available is not None and takes > available:

@@ -22,7 +22,7 @@ from anisoscope.measurement.resampling import Places
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import replicates_table
 from anisoscope.results.derived import values_of
-from anisoscope.results.summary import summary
+from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
@@ -95,7 +95,7 @@ def measure(
         if isinstance(x, str | os.PathLike):
             from anisoscope.sources import vector_files  # needs optional libraries
 
-            x, *labels = vector_files.load(pathlib.Path(x))
+            x, *labels = vector_files.load_vectors(pathlib.Path(x))
             clusters = labels[0] if clusters is None else clusters
             token_positions = labels[1] if token_positions is None else token_positions
         vectors = array_checks.read_vectors(x, clusters, token_positions)
@@ -255,7 +255,9 @@ def make_table(
     """Make the table of means, intervals and excess, without step and positions."""
     raw = raw_table(values, attributes)
     known = {null for name in raw.data_vars for null in null_models_for(str(name))}
-    results, _ = summary(raw, None, tuple(null for null in settings.nulls if null in known))
+    results, _ = summarize_checkpoint(
+        raw, None, tuple(null for null in settings.nulls if null in known)
+    )
     results = results.isel(step=0, positions=0).drop_vars(["step", "positions"])
     vectors = "queries and keys"
     if "points" in attributes:
@@ -270,4 +272,4 @@ def raw_table(values: dict[str, Values], attributes: dict[str, Any]) -> xr.Datas
     """Make the table of replicates, with chunks as batches and one set of positions."""
     arrays = jax.tree.map(lambda value: np.asarray(value)[:, None], values)
     attributes = attributes | {"layer_0": "vectors, as the others"}
-    return replicates_table.table(arrays, 0, ("all",), attributes)
+    return replicates_table.build_table(arrays, 0, ("all",), attributes)

@@ -55,7 +55,7 @@ class OpenRun:
         return transformer.build(self.config.model, self.corpus.vocab_size, "float32")
 
 
-def open_run(folder: str | pathlib.Path) -> OpenRun:
+def open_finished_run(folder: str | pathlib.Path) -> OpenRun:
     """Open the run in a folder such as `runs/quickstart/decoder`.
 
     Raises:
@@ -68,7 +68,7 @@ def open_run(folder: str | pathlib.Path) -> OpenRun:
         raise UserError(
             f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder"
         )
-    text = corpus.load(config.data, config.model.context)
+    text = corpus.load_corpus(config.data, config.model.context)
     check_corpus(path, text.record())
     return OpenRun(
         config,

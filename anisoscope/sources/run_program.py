@@ -110,7 +110,7 @@ def param_shapes(config: Config, corpus: Corpus) -> dict:
     return jax.eval_shape(model.init, jax.random.key(0))
 
 
-def make_program(
+def make_measure_program(
     config: Config, corpus: Corpus, hook_points: tuple[str, ...] = (), independent: bool = False
 ) -> RunProgram:
     """Make the program of a run, not yet compiled.
@@ -191,7 +191,7 @@ def measure_probe(
         if "logit_lens" not in settings.families:
             return read_Z
         target_ZWT = probe_G.target_GZWT
-        target_ZWT = next_tokens(tokens_ZWT) if target_ZWT is None else target_ZWT[:inputs]
+        target_ZWT = shift_tokens(tokens_ZWT) if target_ZWT is None else target_ZWT[:inputs]
         return read_Z._replace(unembedding=unembedding(params), target_ZBT=target_ZWT)
 
     # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
@@ -221,7 +221,7 @@ def measure_probe(
     return measured._replace(vectors=jax.tree.map(lambda x: x[0, 0], measured.vectors))
 
 
-def next_tokens(tokens_ZBT: Array) -> Array:
+def shift_tokens(tokens_ZBT: Array) -> Array:
     """Shift to the next token of the same window; -1 at its end."""
     missing = [(0, 0)] * (tokens_ZBT.ndim - 1) + [(0, 1)]
     return jnp.pad(tokens_ZBT, missing, constant_values=-1)[..., 1:]

@@ -25,7 +25,7 @@ from anisoscope.results.derived import BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.run_program import OTHERS, RunProgram, draw_probe, make_program
+from anisoscope.sources.run_program import OTHERS, RunProgram, draw_probe, make_measure_program
 from anisoscope.sources.sweep import (
     Families,
     Source,
@@ -47,23 +47,23 @@ PREVIOUS = (
 )
 
 
-def open_checkpoints(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "Checkpoints":
+def open_run_source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "RunSource":
     """Open the scheduled checkpoints of a run, and the requested steps to replay."""
     steps = sorted({*checkpoint_steps(config), *config.measure.steps})
-    return Checkpoints(config, corpus, run, name, steps, replay.open_checkpoints(run))
+    return RunSource(config, corpus, run, name, steps, replay.open_checkpoints(run))
 
 
 def open_extra_checkpoints(
     config: Config, corpus: Corpus, run: pathlib.Path, folder: str, steps: list[int], name: str
-) -> "Checkpoints":
+) -> "RunSource":
     """Open checkpoints in <run>/<folder>/checkpoints, to measure the residual stream alone."""
     config = replace(config, {"measure.hook_points": ()})
     store = CheckpointReader(run / "checkpoints", run / folder / "checkpoints")
-    return Checkpoints(config, corpus, run / folder, name, steps, store)
+    return RunSource(config, corpus, run / folder, name, steps, store)
 
 
 @dataclass(frozen=True)
-class Checkpoints(Source):
+class RunSource(Source):
     """The checkpoints of a run as a source."""
 
     config: Config
@@ -149,7 +149,7 @@ class Checkpoints(Source):
         hook_points = self.measure.hook_points if inside else ()
         if (families, hook_points) not in self.programs:
             config = replace(self.config, {"measure.families": families})
-            program = make_program(config, self.corpus, hook_points, self.independent)
+            program = make_measure_program(config, self.corpus, hook_points, self.independent)
             self.programs[families, hook_points] = program
         program = self.programs[families, hook_points]
         compared = self.references(step) if "comparison" in families else {}
@@ -164,7 +164,7 @@ class Checkpoints(Source):
         # all checkpoints that contribute to the numbers of this step
         read = sorted({step, *compared.values()})
         about["checkpoints"] = json.dumps({other: self.store.digest(other) for other in read})
-        table = replicates_table.table(values, step, POSITION_SETS, about)
+        table = replicates_table.build_table(values, step, POSITION_SETS, about)
         if inside:  # layer l is block l, numbered from 1
             layer = np.arange(1, table.sizes["layer"] + 1)
             return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
@@ -172,7 +172,7 @@ class Checkpoints(Source):
             previous = -1 if previous is None else previous
             table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
         picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
-        return table.assign(kept_vectors.labeled(measured.vectors, picks_P, context, head))
+        return table.assign(kept_vectors.label_vectors(measured.vectors, picks_P, context, head))
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Describe the run and its clouds."""
@@ -204,11 +204,11 @@ class Checkpoints(Source):
         return scores(lines, steps)
 
 
-def check_run(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
+def check_measurable(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError before any work where the run could not be measured later."""
     mesh.make_mesh(config.mesh)
     draw_probe(config, corpus)
-    check_tables(open_checkpoints(config, corpus, run, ""))
+    check_tables(open_run_source(config, corpus, run, ""))
 
 
 def run_settings(config: Config) -> dict[str, Any]:

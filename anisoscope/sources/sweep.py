@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.sharing import ALONE, Alone
+from anisoscope.utils.sharing import ALONE, Share
 
 HEAD = "measure.projected_head"
 Families = tuple[str, ...]
@@ -74,7 +73,7 @@ class Source(abc.ABC):
     def targets(self) -> list[Target]:
         """What to measure, the residual stream first; hook points have cloud families only."""
         families = self.measure.families
-        clouds = tuple(name for name in families if FAMILIES[name].input_kind == "cloud")
+        clouds = tuple(name for name in families if INPUT_KINDS[name] == "cloud")
         inside = [
             Target(name, self.root / "hook_points" / name / "measurements", clouds)
             for name in self.measure.hook_points
@@ -134,8 +133,8 @@ class Source(abc.ABC):
         for target in self.targets:
             tables, root = self.step_tables(target), target.folder.parent
             attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
-            scores = self.scores(list(tables)) if target.name == STREAM else scores
-            join.write(root, tables, target.families, self.measure.nulls, attributes, scores)
+            scores = scores if target.is_hook_point else self.scores(list(tables))
+            join.write_joined(root, tables, target.families, self.measure.nulls, attributes, scores)
 
 
 def check_tables(source: Source) -> None:
@@ -145,7 +144,7 @@ def check_tables(source: Source) -> None:
 
 
 def sweep(
-    source: Source, stop: Stop, share: Alone = ALONE, finish: Callable[[], None] | None = None
+    source: Source, stop: Stop, share: Share = ALONE, finish: Callable[[], None] | None = None
 ) -> bool:
     """Measure what steps lack, then join the tables of all steps (results/join.py).
 
@@ -176,13 +175,13 @@ def sweep(
     return True
 
 
-def measure_missing(source: Source, stop: Stop, share: Alone = ALONE) -> dict[str, set[int]]:
+def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[str, set[int]]:
     """Load, measure and write each incomplete step; return the steps, by target.
 
     Steps that other processes have claimed are left to them.
     """
     stored = source.stored()
-    tables = {target: read_tables(source, target, stored) for target in source.targets}
+    tables = {target: read_valid_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, Families]] = {}
     for step in (step for step in source.steps if step in stored):
         for target in source.targets:
@@ -230,10 +229,10 @@ def measure_missing(source: Source, stop: Stop, share: Alone = ALONE) -> dict[st
 
 def label(source: Source, target: Target) -> str:
     """Name a target in messages."""
-    return source.name if target.name == STREAM else f"{source.name}, {target.name}"
+    return f"{source.name}, {target.name}" if target.is_hook_point else source.name
 
 
-def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
+def read_valid_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
     made_by, run = target.made_by(source.made_by), dict(source.run_settings)
     tables = {}
@@ -242,11 +241,11 @@ def read_tables(source: Source, target: Target, stored: set[int]) -> Tables:
         if table is not None:
             tables[step] = table
     outdated = source.outdated(target, tables)
-    report(source, target, tables, outdated, stored)
+    print_steps(source, target, tables, outdated, stored)
     return {step: x for step, x in tables.items() if step not in {*outdated} & stored}
 
 
-def report(
+def print_steps(
     source: Source, target: Target, tables: Tables, outdated: dict[int, str], stored: set[int]
 ) -> None:
     """Print which tables are measured again, and which steps cannot be."""
@@ -268,5 +267,5 @@ def report(
         if steps:
             listed = ", ".join(map(str, sorted(steps)))
             print(f"{label(source, target)}: {message}: step{'s' * (len(steps) > 1)} {listed}")
-    if target.name == STREAM and 0 in unknown and UNTRAINED in source.measure.nulls:
+    if not target.is_hook_point and 0 in unknown and UNTRAINED in source.measure.nulls:
         print(f"{source.name}: without step 0 there is no excess over the untrained network")

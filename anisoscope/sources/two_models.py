@@ -37,12 +37,12 @@ from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.array_chunks import resample
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
-from anisoscope.sources.finished_run import OpenRun, open_run
+from anisoscope.sources.finished_run import OpenRun, open_finished_run
 from anisoscope.sources.folds import Folds, cut_chunks, describe
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
-from anisoscope.utils.progress import bar, library_call
+from anisoscope.utils.progress import library_call, progress_bar
 from anisoscope.utils.settings import format_differences
 
 # settings of measure that decide which vectors form a cloud
@@ -56,7 +56,7 @@ class SimilarityConfig:
     runs: tuple[str, ...] = ()  # two folders; @step selects another step than the last
 
 
-class Clouds(NamedTuple):
+class PairedClouds(NamedTuple):
     """The same P points of both models, and permuted points of the first."""
 
     first_NPD: np.ndarray
@@ -64,29 +64,29 @@ class Clouds(NamedTuple):
     permuted_NPD: np.ndarray
 
 
-class Pair(NamedTuple):
+class ModelPair(NamedTuple):
     """Two models to compare: their labels, settings, clouds and attributes."""
 
     labels: tuple[str, str]
     measure: MeasureConfig
     corpus: Corpus
-    batches: Iterator[list[Clouds]]  # per batch, the clouds of each set of positions
+    batches: Iterator[list[PairedClouds]]  # per batch, the clouds of each set of positions
     about: dict[str, Any]  # attributes of the table, complete once all batches are read
 
 
-def open_pair(first: str, second: str) -> Pair:
+def open_run_pair(first: str, second: str) -> ModelPair:
     """Open two runs, as "runs/a" and "runs/b@256": a step after @, else the last."""
     if is_pretrained(first) or is_pretrained(second):
         from anisoscope.sources.hf import two_pretrained  # imports torch
 
-        return two_pretrained.open_pair(first, second)
+        return two_pretrained.open_pretrained_pair(first, second)
     names = first, second
-    runs = [open_run(name.partition("@")[0]) for name in names]
+    runs = [open_finished_run(name.partition("@")[0]) for name in names]
     steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
     probes = [draw_probe(run.config, run.corpus) for run in runs]
     texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
     advice = "name two runs of one text, one context and the same measure.* settings"
-    check_same(names, texts, advice)
+    check_comparable(names, texts, advice)
     labels = choose_labels(names, steps)
     about = {"corpus": runs[0].corpus.name} | texts[0]
     for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
@@ -94,20 +94,22 @@ def open_pair(first: str, second: str) -> Pair:
         about |= {side: label, f"{side}_step": step, f"{side}_model": model}
     readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
     measure, corpus = runs[0].config.measure, runs[0].corpus
-    return Pair(labels, measure, corpus, _read_runs(readers, probes[0], measure), about)
+    return ModelPair(labels, measure, corpus, _read_runs(readers, probes[0], measure), about)
 
 
-def measure_pair(pair: Pair) -> xr.Dataset:
+def measure_pair(pair: ModelPair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
     count, share = pair.measure.folds, pair.measure.points // pair.measure.folds
     folds = Folds(np.arange(count * share).reshape(count, share), *np.ones((2, count), int))
     label, total = " and ".join(pair.labels), pair.measure.batches
-    table = measure_batches(bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS)
+    table = measure_batches(
+        progress_bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS
+    )
     return table.assign_attrs(pair.about)
 
 
 def measure_batches(
-    batches: Iterable[list[Clouds]], folds: Folds, positions: tuple[str, ...]
+    batches: Iterable[list[PairedClouds]], folds: Folds, positions: tuple[str, ...]
 ) -> xr.Dataset:
     """Make the table of the clouds of each batch, one for each set of positions."""
     schema, found = comparison_family.ACROSS, []
@@ -133,11 +135,11 @@ def measure_batches(
 
 @jax.enable_x64(False)
 def _measure_points(
-    clouds: Clouds, index_P: Any, folds: int, parts: int | None
+    clouds: PairedClouds, index_P: Any, folds: int, sections: int | None
 ) -> dict[str, Values]:
     """Measure some of the points, as `resample` asks."""
     points = (x[:, index_P] for x in clouds)
-    return jax.device_get(comparison_family.compare_models(*points, folds, parts))
+    return jax.device_get(comparison_family.compare_every_layer(*points, folds, sections))
 
 
 def compare(
@@ -189,14 +191,14 @@ def compare(
     sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
     floats = array_chunks.WORK * (2 * sizes[0] + sizes[1])
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
-    array_chunks.check_memory(4 * floats, layers, None)
+    array_chunks.check_available(4 * floats, layers, None)
     a_NPD, b_MPE = (
         np.stack([as_vectors(x, f"layer {n} of {name}") for n, x in enumerate(vectors.layers)])
         for name, vectors in (("a", vectors_a), ("b", vectors_b))
     )
     chunks = cut_chunks(vectors_a, 1, folds, seed)
     with library_call(quiet):
-        clouds = Clouds(a_NPD, b_MPE, a_NPD[:, _draw_order(vectors_a, seed)])
+        clouds = PairedClouds(a_NPD, b_MPE, a_NPD[:, _draw_order(vectors_a, seed)])
         table = measure_batches([[clouds]], chunks[0].folds, ("all",))
     attributes = describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
@@ -211,11 +213,11 @@ def _draw_order(vectors: array_checks.Vectors, seed: int) -> np.ndarray:
     return np.argsort(rng.permutation(cluster_P.max() + 1)[cluster_P], kind="stable")
 
 
-def write(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
+def write_similarity(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:
     """Write similarity.nc and similarity.csv, with the columns of results.csv and both labels."""
     table.attrs["config"] = json.dumps({"runs": labels})
     sides = {side: table.attrs[side] for side in ("first", "second")}
-    joined_files.write(table, root / "similarity.nc")
+    joined_files.write_table(table, root / "similarity.nc")
     joined_files.write_csv(to_frame(table).assign(**sides), root / "similarity.csv")
     print(f"{' and '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
@@ -249,7 +251,7 @@ def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, 
     return tuple(pathlib.Path(name).as_posix().strip("./").replace("/", "_") for name in names)
 
 
-def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str) -> None:
+def check_comparable(names: tuple[str, str], texts: list[dict[str, Any]], advice: str) -> None:
     """Raise UserError where {name: value} of the two models differ."""
     first, second = ({name: str(value)[:12] for name, value in text.items()} for text in texts)
     if different := format_differences(first, second, whose=("of the first", "of the second")):
@@ -259,14 +261,14 @@ def check_same(names: tuple[str, str], texts: list[dict[str, Any]], advice: str)
 
 def _read_runs(
     readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
-) -> Iterator[list[Clouds]]:
+) -> Iterator[list[PairedClouds]]:
     for batch, key in enumerate(batch_keys(measure.seed, measure.batches)):
         both = [np.asarray(read(probe.tokens_GWT[batch])) for read in readers]
         first_NXD, second_MXE = (x.reshape(len(x), -1, x.shape[-1]) for x in both)
         sets = []
         for picks_P in probe.picks_SGP[:, batch]:
             permuted_NPD = np.asarray(null_models.permuted_clouds(both[0], picks_P, key))
-            sets.append(Clouds(first_NXD[:, picks_P], second_MXE[:, picks_P], permuted_NPD))
+            sets.append(PairedClouds(first_NXD[:, picks_P], second_MXE[:, picks_P], permuted_NPD))
         yield sets
 
 

@@ -22,10 +22,10 @@ from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
 from anisoscope.sources.untrained_tables import Kind, bias_norm, kinds
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 
-class Draw(NamedTuple):
+class BlockDraw(NamedTuple):
     """What one seed fixes for all kinds: rows, direction and initial values."""
 
     x_BTD: Array  # rows of the embedding table
@@ -33,7 +33,7 @@ class Draw(NamedTuple):
     params: dict  # of all blocks, stacked on axis 0
 
 
-def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
+def measure_blocks(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:
     """Write measurements/<kind>_<norm>.nc for every kind and norm, then the joined tables."""
     paths = {
         (kind, index): root / "measurements" / f"{'_'.join(kind)}_{index}.nc"
@@ -44,21 +44,21 @@ def run(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> N
     if todo:
         seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
         draws_S = draw_seeds(config, seeds_S)
-        for kind, index in bar(todo, f"{name}: measure", "table"):
+        for kind, index in progress_bar(todo, f"{name}: measure", "table"):
             stop.check(f"{name}: stopped before {', '.join(kind)}, norm {config.norms[index]:g}")
             norm = bias_norm(config, kind, config.norms[index])
-            visible_TT = visible_keys(model_config(config, kind), config.context)
-            values = jax.device_get(measure(config, kind, draws_S, norm, visible_TT))
-            table = untrained_tables.table(config, kind, index, values)
-            joined_files.write(table, paths[kind, index])
-    untrained_tables.join(config, list(paths.values()), root)
+            visible_TT = visible_keys(block_config(config, kind), config.context)
+            values = jax.device_get(measure_kind(config, kind, draws_S, norm, visible_TT))
+            table = untrained_tables.kind_table(config, kind, index, values)
+            joined_files.write_table(table, paths[kind, index])
+    untrained_tables.join_kinds(config, list(paths.values()), root)
     tables = f"{len(paths)} tables ({len(todo)} now)"
     print(f"{name}: {tables}: {root / 'results.nc'}, {root / 'results.csv'}")
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def measure(
-    config: UntrainedConfig, kind: Kind, draws_S: Draw, norm: Array, visible_TT: Array
+def measure_kind(
+    config: UntrainedConfig, kind: Kind, draws_S: BlockDraw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
     """Measure one kind and norm: {quantity: (seed,) or (seed, block)}; compiled once per kind.
 
@@ -69,23 +69,23 @@ def measure(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> Draw:
+def draw_seeds(config: UntrainedConfig, seeds_S: Array) -> BlockDraw:
     """Draw rows, direction and blocks of every seed, one seed after another.
 
     The table itself is never formed: its row v is a function of the key and v.
     """
     initial, shape = initial_values(config), (config.sequences, config.context)
     # all kinds have the same parameters
-    block = make_block(model_config(config, kinds(config)[0]), initial)
+    block = make_block(block_config(config, kinds(config)[0]), initial)
 
-    def draw(seed: Array) -> Draw:
+    def draw(seed: Array) -> BlockDraw:
         keys = jax.random.split(jax.random.key(seed), 4)
         tokens_BT = jax.random.randint(keys[0], shape, 0, config.vocabulary)
         rows_PD = jax.vmap(
             lambda token: initial(jax.random.fold_in(keys[1], token), (config.width,))
         )(tokens_BT.ravel())
         direction_D = jax.random.normal(keys[2], (config.width,))
-        return Draw(
+        return BlockDraw(
             rows_PD.reshape(*shape, config.width),
             direction_D / jnp.linalg.norm(direction_D),
             jax.lax.map(block.init, jax.random.split(keys[3], config.blocks)),
@@ -101,7 +101,7 @@ def initial_values(config: UntrainedConfig) -> Callable[..., Array]:
     return make(config.sigma)
 
 
-def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
+def block_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
     """Return the settings of the blocks of a kind."""
     return ModelConfig(
         layers=config.blocks,
@@ -117,10 +117,10 @@ def model_config(config: UntrainedConfig, kind: Kind) -> ModelConfig:
 # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
 def measure_draw(
-    config: UntrainedConfig, kind: Kind, sample: Draw, norm: Array, visible_TT: Array
+    config: UntrainedConfig, kind: Kind, sample: BlockDraw, norm: Array, visible_TT: Array
 ) -> dict[str, Array]:
     """Measure the biased input, and the output and attention of every block of the stack."""
-    apply = make_block(model_config(config, kind), initial_values(config)).apply
+    apply = make_block(block_config(config, kind), initial_values(config)).apply
     bias_D = norm * sample.direction_D
     none_D = jnp.zeros_like(bias_D)
     query_D, key_D = (
@@ -133,14 +133,14 @@ def measure_draw(
         x_BTD, q_BTHK, k_BTHK = apply(bias_queries_and_keys(params, query_D, key_D), x_BTD)
         cloud_PD = x_BTD.reshape(-1, config.width)
         values = {"cosine_out": mean_cosine(cloud_PD), "norm_out": mean_norm(cloud_PD)}
-        return x_BTD, values | sharpness(q_BTHK, k_BTHK, visible_TT)
+        return x_BTD, values | attention_sharpness(q_BTHK, k_BTHK, visible_TT)
 
     cloud_PD = x_BTD.reshape(-1, config.width)
     entered = {"cosine_in": mean_cosine(cloud_PD), "norm_in": mean_norm(cloud_PD)}
     return entered | jax.lax.scan(through_block, x_BTD, sample.params)[1]
 
 
-def sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Array]:
+def attention_sharpness(q_BTHK: Array, k_BTHK: Array, visible_TT: Array) -> dict[str, Array]:
     """Compute deviations of scores, pooled over heads, and attention averaged over heads."""
     q_HBTK, k_HBTK = (jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in (q_BTHK, k_BTHK))
     heads = jax.lax.map(

@@ -111,7 +111,7 @@ def kinds(config: UntrainedConfig) -> list[Kind]:
     return [Kind(*kind) for kind in itertools.product(*choices)]
 
 
-def table(
+def kind_table(
     config: UntrainedConfig, kind: Kind, index: int, values: dict[str, np.ndarray]
 ) -> xr.Dataset:
     """Make the table of one kind of block and one norm of the bias, with every seed."""
@@ -125,15 +125,15 @@ def table(
     return dataset.expand_dims({name: [value] for name, value in place.items()})
 
 
-def join(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
+def join_kinds(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
     tables = [joined_files.read_table(path) for path in paths]
     if len({tuple(table[name].item() for name in (*KIND, NORM)) for table in tables}) < len(tables):
         raise RunError(f"{root} holds a measurement twice; delete the copy")
     seeds = combine(config, tables)
-    results = summary(config, seeds)
-    joined_files.write(seeds, root / "seeds.nc")
-    joined_files.write(results, root / "results.nc")
+    results = summarize_untrained(config, seeds)
+    joined_files.write_table(seeds, root / "seeds.nc")
+    joined_files.write_table(results, root / "results.nc")
     rows = tidy_seeds(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
     joined_files.write_csv(rows, root / "results.csv")
 
@@ -187,7 +187,7 @@ def _first_crossing(
     return np.exp(norm), np.exp(bias)
 
 
-def summary(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
+def summarize_untrained(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form where it has one."""
     return summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
 

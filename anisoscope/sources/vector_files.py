@@ -18,7 +18,7 @@ LABELS = ("clusters", "groups", "token_positions")
 SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
-def load(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
+def load_vectors(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
     """Open vectors, read layer by layer where the format allows it; read clusters and positions.
 
     Vectors are the array `vectors`, or the only one of two or three dimensions; labels are
@@ -56,19 +56,19 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
         return {VECTORS: array}
     if suffix == ".npz":
         with zipfile.ZipFile(path) as archive:
-            check_size(sum(member.file_size for member in archive.infolist()))
+            check_file_size(sum(member.file_size for member in archive.infolist()))
         return dict(np.load(path, allow_pickle=False))
     if suffix == ".safetensors":
         from safetensors import safe_open
 
-        check_size(path.stat().st_size)
+        check_file_size(path.stat().st_size)
         file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dictionary
     dataset = xr.open_dataset(path, decode_times=False)
     return {name: xr.DataArray(array) for name, array in dataset.variables.items()}
 
 
-def check_size(takes: int) -> None:
+def check_file_size(takes: int) -> None:
     """Raise ValueError where a file that is read whole does not fit into memory."""
     available = memory.machine_memory()
     if available is not None and takes > available:

@@ -42,7 +42,7 @@ Values = dict[str, Array]
 Surface = Callable[[Array, Array], tuple[Array, Array]]
 
 
-class Draw(NamedTuple):
+class ManifoldDraw(NamedTuple):
     """What a seed fixes for one manifold and curvature, in float32."""
 
     v_SVE: np.ndarray  # points t u, in pairs u and -u
@@ -51,7 +51,7 @@ class Draw(NamedTuple):
     turn_DD: np.ndarray  # first columns: the tangent space; next column: the normal
 
 
-def draw(config: CurvedConfig, *seeds: int) -> Draw:
+def draw_manifold(config: CurvedConfig, *seeds: int) -> ManifoldDraw:
     """Draw points and targets of one manifold and curvature.
 
     Each spread and each bias has separate points, targets and draws, so their errors are
@@ -74,7 +74,9 @@ def draw(config: CurvedConfig, *seeds: int) -> Draw:
     weight_SXV = np.stack([count_SV, count_SV > 0], axis=1)
     weight_SXV = weight_SXV / weight_SXV.sum(axis=2, keepdims=True)
     turn_DD = np.linalg.qr(rng.normal(size=(config.width, config.width)))[0]
-    return Draw(*map(np.float32, (spreads[:, None, None] * u_SVE, y_SYV, weight_SXV, turn_DD)))
+    return ManifoldDraw(
+        *map(np.float32, (spreads[:, None, None] * u_SVE, y_SYV, weight_SXV, turn_DD))
+    )
 
 
 def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
@@ -82,7 +84,7 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     curvatures = np.float32(config.curvatures)
 
     @jax.jit
-    def program(draws: list[Draw]) -> Values:
+    def program(draws: list[ManifoldDraw]) -> Values:
         values = [
             jax.vmap(functools.partial(measure_cell, SURFACES[manifold]))(cell_draws, curvatures)
             for manifold, cell_draws in zip(config.manifolds, draws, strict=True)
@@ -92,7 +94,7 @@ def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
     by_seed = []  # one seed after another: it takes the memory of one seed
     for seed in range(config.seed, config.seed + config.seeds):
         draws = [
-            _stack([draw(config, seed, number, cell) for cell in range(len(curvatures))])
+            _stack([draw_manifold(config, seed, number, cell) for cell in range(len(curvatures))])
             for number in range(len(config.manifolds))
         ]
         by_seed.append(jax.device_get(program(draws)))
@@ -103,7 +105,7 @@ def _stack(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
 
-def measure_cell(surface: Surface, sample: Draw, curvature: Array) -> Values:
+def measure_cell(surface: Surface, sample: ManifoldDraw, curvature: Array) -> Values:
     """Measure one manifold and curvature, arrays (S, X, Y)."""
     surface_S = jax.vmap(surface, (0, None))(sample.v_SVE, curvature)
     measure = jax.vmap(measure_weighting, (None, None, None, 0))
@@ -175,7 +177,7 @@ SURFACES = {"paraboloid": paraboloid, "sphere": sphere, "torus": torus}
 AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")
 
 
-def principal(manifold: str, curvature: float, dimension: int) -> np.ndarray:
+def principal_curvatures(manifold: str, curvature: float, dimension: int) -> np.ndarray:
     """Return the principal curvatures at the base point; for a torus, at its outer equator."""
     if manifold == "torus":
         return np.array([curvature, curvature / (1 + TUBE)])
@@ -186,7 +188,7 @@ def predict_over_spread(
     config: CurvedConfig, manifold: str, curvature: float, target: str, spread: float
 ) -> dict[str, float]:
     """Return leading orders in the spread t; the constant target has no tangent part."""
-    k, bent = config.dimension, principal(manifold, curvature, config.dimension)
+    k, bent = config.dimension, principal_curvatures(manifold, curvature, config.dimension)
     mean_radius = math.sqrt(2) * math.exp(math.lgamma((k + 1) / 2) - math.lgamma(k / 2))  # E |u|
     tangent = spread * mean_radius / math.sqrt(k) if target == "by direction" else 0.0
     # of the points: normal t^4/4 Var II(u, u) = t^4/2 sum of squares, tangent k t^2
@@ -200,7 +202,7 @@ def predict_over_bias(
 ) -> dict[str, float]:
     """Return leading orders for types drawn by frequency, or for each expected type once."""
     k, spread = config.dimension, config.biased_spread
-    bent = principal(manifold, curvature, k)
+    bent = principal_curvatures(manifold, curvature, k)
     radius_R = np.linspace(0, math.sqrt(k) + 12, 20_001)[
         1:
     ]  # |u|, for integrals without a closed form

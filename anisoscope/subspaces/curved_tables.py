@@ -52,13 +52,13 @@ QUANTITIES = LAW | BIASED | SLOPE
 COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")  # of results.csv
 
 
-def run(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
+def measure_manifolds(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
     """Write measurements/seeds.nc unless it exists, then results.nc and results.csv."""
     path = root / "measurements" / "seeds.nc"
     if not path.exists():
-        joined_files.write(seed_table(config, energies(config)), path)
-    results = summary(config, joined_files.read_table(path))
-    joined_files.write(results, root / "results.nc")
+        joined_files.write_table(seed_table(config, energies(config)), path)
+    results = summarize_manifolds(config, joined_files.read_table(path))
+    joined_files.write_table(results, root / "results.nc")
     joined_files.write_csv(tidy_seeds(results, QUANTITIES, COLUMNS), root / "results.csv")
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
     for line in format_lines(results):
@@ -99,7 +99,7 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
     return xr.concat(by_curvature, "curvature")
 
 
-def summary(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
+def summarize_manifolds(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form (curved_program.py)."""
     predicted = {
         name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES

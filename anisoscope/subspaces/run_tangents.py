@@ -12,17 +12,17 @@ from jax import Array
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.run_config import checkpoint_steps, seeds
+from anisoscope.config.run_config import checkpoint_steps, seed_pairs
 from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import step_files
 from anisoscope.sources.run_program import share_program
-from anisoscope.sources.run_source import Checkpoints, run_attributes
+from anisoscope.sources.run_source import RunSource, run_attributes
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
-from anisoscope.subspaces.tangent_gradients import basis, make_windows, read_width
+from anisoscope.subspaces.tangent_gradients import choose_tangent_windows, read_width, stream_basis
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
@@ -32,7 +32,7 @@ from anisoscope.utils.settings import to_dict
 
 def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError before any work where the run cannot be read or other tables exist."""
-    make_windows(config, config.tangents, corpus)
+    choose_tangent_windows(config, config.tangents, corpus)
     made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
     step_files.check_folder(run / step_files.TANGENTS, made_by)
 
@@ -51,7 +51,7 @@ class RunStudy(tangent_stage.Study):
         other: pathlib.Path | None = None,
     ):
         self.steps, self.store = checkpoint_steps(config), CheckpointReader(run / "checkpoints")
-        super().__init__(Checkpoints(config, corpus, run, name, self.steps, self.store))
+        super().__init__(RunSource(config, corpus, run, name, self.steps, self.store))
         self.config, self.corpus, self.tangents = config, corpus, config.tangents
         self.other = other
         self.early = early_steps(config, config.tangents)
@@ -66,7 +66,7 @@ class RunStudy(tangent_stage.Study):
 
     @functools.cached_property
     def windows(self):
-        return make_windows(self.config, self.tangents, self.corpus)
+        return choose_tangent_windows(self.config, self.tangents, self.corpus)
 
     @functools.cached_property
     def update(self) -> NextStep:
@@ -86,7 +86,7 @@ class RunStudy(tangent_stage.Study):
         taken = tangent_gradients.collect_matrices(self.update.change(step))
         step_rows = tangent_gradients.matrix_rows(taken)
         if before in self.store.steps():
-            between = tangent_gradients.change(self.store.restore_params(before), params)
+            between = tangent_gradients.parameter_update(self.store.restore_params(before), params)
         else:
             between = jax.tree.map(lambda x: np.full_like(x, np.nan), step_rows)
         updates = {"step": step_rows, "between": between}
@@ -103,7 +103,7 @@ def make_programs(
     Masks and objectives are arguments of the programs.
     """
     network = transformer.build(model, vocab_size, "float32")
-    basis_DD = basis(model.width, read_width(model))
+    basis_DD = stream_basis(model.width, read_width(model))
 
     def activations(params: Any, windows: tuple, visible_TT: Array) -> Array:
         return tangent_gradients.activations(network, params, windows, visible_TT, basis_DD)
@@ -111,7 +111,7 @@ def make_programs(
     def test(params: Any, windows: tuple, visible_TT: Array, frames: dict, updates: dict) -> Tested:
         to_fit, to_test = windows
         cloud_NPD = activations(params, to_fit, visible_TT)
-        read = tangent_gradients.gradients(network, params, to_test, visible_TT, basis_DD)
+        read = tangent_gradients.compute_gradients(network, params, to_test, visible_TT, basis_DD)
         return fit_and_test(cloud_NPD, read, to_test, basis_DD, frames, updates, tangents)
 
     exact = jax.default_matmul_precision("highest")
@@ -130,7 +130,7 @@ def other_seed(name: str, configs: dict[str, Config]) -> str | None:
         return values | {"train": kept}
 
     def data_seed(run: str) -> int:
-        return seeds(configs[run].train)[0][1]
+        return seed_pairs(configs[run].train)[0][1]
 
     settings, weight_seed = without_seeds(configs[name]), configs[name].train.seed
     names = list(configs)

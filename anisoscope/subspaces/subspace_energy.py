@@ -17,11 +17,11 @@ from jax import Array
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.panel import Sample, panel
-from anisoscope.measurement.resampling import Places, leave_out
+from anisoscope.measurement.panel import Sample, measure_panel
+from anisoscope.measurement.resampling import Places
 from anisoscope.metrics import tangent
-from anisoscope.metrics.cloud import leave_out as leave_folds_out
-from anisoscope.subspaces.tangent_gradients import Gradients, Rows, Windows, short_rows
+from anisoscope.metrics.cloud import fold_weights, point_weights
+from anisoscope.subspaces.tangent_gradients import Gradients, Rows, TangentWindows, short_rows
 from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES
 
 LAST = 10  # last rounds of semi-NMF, over which progress is reported
@@ -47,7 +47,7 @@ class Tested(NamedTuple):
 
 # Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
-def fit(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
+def fit_proxies(points_NPD: Array, tangents: TangentsConfig) -> Fitted:
     """Fit proxies of every rank to every layer; layers and restarts run one after another."""
     keys_A = jax.random.split(jax.random.key(tangents.seed), tangents.restarts)
     frames, measures = {}, []
@@ -64,20 +64,20 @@ def _fit_layer(
     x_PD: Array, keys_A: Array, rank: int, rounds: int
 ) -> tuple[Array, Array, Array, Array]:
     factors_A = jax.lax.map(
-        lambda key: tangent.semi_nmf(x_PD, tangent.start(x_PD, key, rank), rounds), keys_A
+        lambda key: tangent.semi_nmf(x_PD, tangent.initial_weights(x_PD, key, rank), rounds), keys_A
     )
     last_A = factors_A.residual_Y[:, -1]
     best = last_A.argmin()
     concept_ED, residual_Y = factors_A.concept_ED[best], factors_A.residual_Y[best]
     before = residual_Y[max(len(residual_Y) - 1 - LAST, 0)]
-    frames = jnp.stack([tangent.orthonormal(concept_ED), tangent.principal(x_PD, rank)])
+    frames = jnp.stack([tangent.orthonormal(concept_ED), tangent.principal_directions(x_PD, rank)])
     return frames, last_A[best], (before - last_A[best]) / before, last_A.max() - last_A.min()
 
 
 def fit_and_test(
     cloud_NPD: Array,
     read: Gradients,
-    windows: Windows,
+    windows: TangentWindows,
     basis_DD: np.ndarray,
     frames: dict[str, Frames],
     updates: dict[str, Rows],
@@ -88,7 +88,7 @@ def fit_and_test(
     `basis_DD` are the columns in which states and gradients are expressed. `updates` are
     {"between": …, "step": …}, in the form of `Gradients.weights`.
     """
-    fitted = fit(cloud_NPD, tangents)
+    fitted = fit_proxies(cloud_NPD, tangents)
     frames = frames | {"here": fitted.frames}
     matrices = {"gradient": read.weights} | updates
     matrix_NMDD = short_rows(matrices, basis_DD, len(cloud_NPD))
@@ -108,7 +108,7 @@ def describe_gradients(
     read: Gradients, bins_P: Array, tangents: TangentsConfig
 ) -> dict[str, Array]:
     """Describe gradients without any proxy: (…, R)."""
-    weight_RJ = leave_folds_out(tangents.folds)
+    weight_RJ = fold_weights(tangents.folds)
     weight_RJ = weight_RJ / weight_RJ.sum(axis=1, keepdims=True)
 
     def mean(x_J: Array) -> Array:
@@ -116,7 +116,7 @@ def describe_gradients(
         return jnp.moveaxis(jnp.tensordot(weight_RJ, x_J, 1), 0, -1)
 
     norm_NTR, square_NTR, total_NR = map(mean, (read.norm_JNT, read.square_JNT, read.total_JN))
-    weight_IRP = _in_bins(bins_P)[:, None] * leave_out(tangents.folds, tangents.points)[None]
+    weight_IRP = _in_bins(bins_P)[:, None] * point_weights(tangents.folds, tangents.points)[None]
     weight_IRP = weight_IRP / weight_IRP.sum(axis=2, keepdims=True)
     norm_NP = jnp.linalg.norm(read.gradient_NPD, axis=2)
     return {
@@ -141,13 +141,13 @@ def _test_frames(
     tangents: TangentsConfig,
 ) -> dict[str, Array]:
     """Test every frame of one rank in every layer; layers run one after another."""
-    keep_RP = leave_out(tangents.folds, tangents.points)
+    keep_RP = point_weights(tangents.folds, tangents.points)
     in_bin_IP = _in_bins(bins_P)
     key = jax.random.key(tangents.seed)
 
     def test_layer(layer: tuple[Array, ...]) -> dict[str, Array]:
         points_PD, gradient_PD, matrix_MDD, frames_XDE = layer
-        rows_GPD = jnp.stack([gradient_PD, unit(gradient_PD)])
+        rows_GPD = jnp.stack([gradient_PD, unit_rows(gradient_PD)])
 
         def test_frame(frame_DE: Array) -> dict[str, Array]:
             others_UDE = tangent.random_frames(frame_DE, key, tangents.controls)
@@ -163,7 +163,7 @@ def _test_frames(
     return jax.lax.map(test_layer, (read.points_NPD, read.gradient_NPD, matrix_NMDD, frames_NXDE))
 
 
-def unit(rows_PD: Array) -> Array:
+def unit_rows(rows_PD: Array) -> Array:
     """Divide each row by its norm; 0 stays 0."""
     norm_P1 = jnp.linalg.norm(rows_PD, axis=1, keepdims=True)
     return jnp.where(norm_P1 > 0, rows_PD / jnp.where(norm_P1 > 0, norm_P1, 1.0), 0.0)
@@ -180,9 +180,9 @@ def _test_rows(
     """Return a frame's energies, variance and controls, and IsoScore* of the complement."""
 
     def test_kind(rows_PD: Array) -> dict[str, Array]:
-        energy_R = jax.vmap(lambda keep_P: tangent.energy(frame_DE, rows_PD, keep_P))(keep_RP)
+        energy_R = jax.vmap(lambda keep_P: tangent.energy_share(frame_DE, rows_PD, keep_P))(keep_RP)
         short_DD = jnp.linalg.qr(rows_PD, mode="r")  # the same second moments
-        control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
+        control_U = jax.vmap(lambda other_DE: tangent.energy_share(other_DE, short_DD))(others_UDE)
         covariance_RDD = jax.vmap(lambda keep_P: tangent.covariance(rows_PD, keep_P))(keep_RP)
         equal_UDE = tangent.equal_energy_frames(frame_DE, rows_PD.T @ rows_PD, key, len(others_UDE))
         empty = jnp.zeros((len(frame_DE), 0))
@@ -210,8 +210,8 @@ def _test_matrices(frame_DE: Array, others_UDE: Array, matrix_MDD: Array) -> dic
     """Return energies of the matrices at a layer, (of, matrix), and p against random frames."""
 
     def test_matrix(short_DD: Array) -> tuple[Array, Array]:
-        own = tangent.energy(frame_DE, short_DD)
-        control_U = jax.vmap(lambda other_DE: tangent.energy(other_DE, short_DD))(others_UDE)
+        own = tangent.energy_share(frame_DE, short_DD)
+        control_U = jax.vmap(lambda other_DE: tangent.energy_share(other_DE, short_DD))(others_UDE)
         return own, tangent.p_value(own, control_U)
 
     energy_M, p_M = jax.vmap(test_matrix)(matrix_MDD)
@@ -226,7 +226,7 @@ def energy_by_bin(
 
     def test_points(keep_P: Array) -> tuple[Array, Array]:
         enough = keep_P.sum() > 1
-        energy = tangent.energy(frame_DE, gradient_PD, keep_P)
+        energy = tangent.energy_share(frame_DE, gradient_PD, keep_P)
         variance = tangent.variance_share(frame_DE, points_PD, keep_P)
         return tuple(jnp.where(enough, value, jnp.nan) for value in (energy, variance))
 
@@ -240,7 +240,7 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
     A local tangent spans neighbors among the points that proxies are fitted to.
     """
     share, at = tangents.local_points // tangents.folds, jnp.asarray(tangents.ranks) - 1
-    keep_RP = leave_out(tangents.folds, tangents.local_points)
+    keep_RP = point_weights(tangents.folds, tangents.local_points)
 
     def first_points(x_PD: Array) -> Array:
         x_JQD = x_PD.reshape(tangents.folds, -1, x_PD.shape[1])
@@ -269,7 +269,7 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
 
 
 def gradient_panel(
-    read: Gradients, windows: Windows, tangents: TangentsConfig
+    read: Gradients, windows: TangentWindows, tangents: TangentsConfig
 ) -> dict[str, dict[str, Array]]:
     """Measure gradients as clouds, with the panel's families."""
     if not tangents.families:
@@ -280,7 +280,7 @@ def gradient_panel(
     fold_P = np.arange(tangents.points) // share
     window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
     places = Places(window_P, windows.time_P)
-    clouds = {"measured": read.gradient_NPD, "unit": jax.vmap(unit)(read.gradient_NPD)}
+    clouds = {"measured": read.gradient_NPD, "unit": jax.vmap(unit_rows)(read.gradient_NPD)}
     samples = {name: Sample(cloud_NPD, places=places) for name, cloud_NPD in clouds.items()}
-    panels = panel(samples, {}, settings, jax.random.key(tangents.seed))
+    panels = measure_panel(samples, {}, settings, jax.random.key(tangents.seed))
     return {"raw": panels["measured"], "unit": panels["unit"]}

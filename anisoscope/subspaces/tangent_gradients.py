@@ -40,7 +40,7 @@ KERNELS = READING | WRITING
 Rows = dict[str, Array]  # {matrix: (…, width or rows, …)}
 
 
-class Windows(NamedTuple):
+class TangentWindows(NamedTuple):
     """Windows in folds, with targets, weights and picked positions."""
 
     tokens_JWT: np.ndarray  # inputs, masked if the model is trained so
@@ -84,16 +84,16 @@ def read_width(model: ModelConfig) -> int:
     return model.width - NORMS[model.norm].final
 
 
-def basis(width: int, dimensions: int) -> np.ndarray:
+def stream_basis(width: int, dimensions: int) -> np.ndarray:
     """Return orthonormal columns (D, D') of what is read; D' = D - 1 excludes the vector of ones."""
     if dimensions == width:
         return np.eye(width, dtype=np.float32)
     return scipy.linalg.helmert(width).T.astype(np.float32)
 
 
-def make_windows(
+def choose_tangent_windows(
     config: RunConfig, tangents: TangentsConfig, corpus: Corpus
-) -> tuple[Windows, Windows]:
+) -> tuple[TangentWindows, TangentWindows]:
     """Choose validation windows with their input as in training, to fit to and to test on.
 
     Raises:
@@ -124,7 +124,7 @@ def check_window_count(available: int, description: str, tangents: TangentsConfi
 
 def split_windows(
     parts: tuple[np.ndarray, ...], tangents: TangentsConfig, rng: np.random.Generator
-) -> tuple[Windows, Windows]:
+) -> tuple[TangentWindows, TangentWindows]:
     """Split (tokens, targets, weights, bins), each (2 W, T), into windows to fit and to test."""
     parts = [np.asarray(x_WT) for x_WT in parts]
     parts = [x_WT.reshape(2, tangents.folds, -1, x_WT.shape[1]) for x_WT in parts]
@@ -138,7 +138,7 @@ def pick_points(
     bins_JWT: np.ndarray,
     tangents: TangentsConfig,
     rng: np.random.Generator,
-) -> Windows:
+) -> TangentWindows:
     """Draw equally many scored positions of each fold; UserError where there are too few."""
     folds, windows, context = tokens_JWT.shape
     share = tangents.points // folds
@@ -152,11 +152,15 @@ def pick_points(
     picks_JQ = np.stack([rng.permutation(places)[:share] for places in scored]).astype(np.int32)
     bins_P = np.take_along_axis(bins_JWT.reshape(folds, -1), picks_JQ, axis=1).ravel()
     time_P = picks_JQ.ravel() % context
-    return Windows(tokens_JWT, targets_JWT, weights_JWT, picks_JQ, bins_P, time_P)
+    return TangentWindows(tokens_JWT, targets_JWT, weights_JWT, picks_JQ, bins_P, time_P)
 
 
 def activations(
-    model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
+    model: transformer.Model,
+    params: Any,
+    windows: TangentWindows,
+    visible_TT: Array,
+    basis_DD: np.ndarray,
 ) -> Array:
     """Return the states at the picked positions, (layer, P, D)."""
 
@@ -168,8 +172,12 @@ def activations(
     return _join_folds(jax.lax.map(read_fold, (windows.tokens_JWT, windows.picks_JQ)))
 
 
-def gradients(
-    model: transformer.Model, params: Any, windows: Windows, visible_TT: Array, basis_DD: np.ndarray
+def compute_gradients(
+    model: transformer.Model,
+    params: Any,
+    windows: TangentWindows,
+    visible_TT: Array,
+    basis_DD: np.ndarray,
 ) -> Gradients:
     """Run a forward and a backward pass, fold by fold, in the memory of one."""
 
@@ -246,7 +254,7 @@ def matrix_rows(matrices: Rows) -> Rows:
     return {"embedding": matrices["embedding"][None]} | kernels
 
 
-def change(before: Any, after: Any) -> Rows:
+def parameter_update(before: Any, after: Any) -> Rows:
     """Return the update from one set of parameters to another."""
     ends = collect_matrices(before), collect_matrices(after)
     return matrix_rows(jax.tree.map(lambda a, b: jnp.asarray(b) - jnp.asarray(a), *ends))

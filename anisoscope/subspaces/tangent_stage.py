@@ -23,7 +23,7 @@ from anisoscope.subspaces.tangent_tables import frames
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 EARLY = f"{TANGENTS}/early.nc"  # proxies of the first checkpoints pooled
 
@@ -150,10 +150,10 @@ class Study(Source):
     def join(self) -> None:
         """Write tangents.nc and tangents_primary.csv."""
         raw, fit = self.step_tables(self.targets[0]), "early" if self.early else "here"
-        summaries = [tangent_tables.summary(table) for table in raw.values()]
+        summaries = [tangent_tables.summarize_tangents(table) for table in raw.values()]
         results = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
         results = results.assign_attrs(self.about | {"primary_fit": fit})
-        joined_files.write(results, self.root / "tangents.nc")
+        joined_files.write_table(results, self.root / "tangents.nc")
         cells = tangent_tables.primary_cells(raw, self.cells, self.name, fit)
         joined_files.write_csv(cells, self.root / "tangents_primary.csv")
 
@@ -185,13 +185,13 @@ def fit_early(study: Study, stop: Stop) -> None:
             "run --stages=train"
         )
     clouds = []
-    for at, step in enumerate(bar(steps, f"{source.name}: early subspaces", "checkpoint")):
+    for at, step in enumerate(progress_bar(steps, f"{source.name}: early subspaces", "checkpoint")):
         stop.check(f"{source.name}: stopped before the early subspaces were fitted")
         clouds.append(np.asarray(study.cloud(step))[:, at :: len(steps)])
-    fit: Callable[..., Fitted] = compile_work(subspace_energy.fit, study.tangents)
+    fit: Callable[..., Fitted] = compile_work(subspace_energy.fit_proxies, study.tangents)
     fitted = jax.device_get(fit(np.concatenate(clouds, axis=1)))
     if processes.is_first():
         table = tangent_tables.proxy_table(fitted)
         table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
         digests = json.dumps({step: source.digest(step) for step in steps})
-        joined_files.write(table.assign_attrs(study.about, checkpoints=digests), path)
+        joined_files.write_table(table.assign_attrs(study.about, checkpoints=digests), path)

@@ -83,7 +83,7 @@ def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
     return {rank: table[f"proxy_{rank}"].values for rank in tangents.ranks}
 
 
-def summary(table: xr.Dataset) -> xr.Dataset:
+def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
     """Reduce resamples to mean and 95 % interval, control frames to mean, least and greatest."""
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
     schema = MEASURED | DERIVED

@@ -22,7 +22,7 @@ from anisoscope.config.run_config import RunConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 MASK_SEED = 0  # the masks of an evaluation are the same for every run
 
@@ -48,7 +48,7 @@ class Score:
         return {name: value for name, value in values.items() if value is not None}
 
 
-class Windows(NamedTuple):
+class ScoredWindows(NamedTuple):
     """M windows of context + 1 characters."""
 
     starts_M: np.ndarray  # first character of each window in its split
@@ -57,26 +57,26 @@ class Windows(NamedTuple):
     draws: int = 1  # of masked characters: all windows are repeated, draw after draw
 
 
-def valid_windows(config: RunConfig, characters: int) -> Windows:
+def valid_windows(config: RunConfig, characters: int) -> ScoredWindows:
     """Place `evaluate.windows` windows at equal distances; fewer where they would coincide."""
     last = characters - config.model.context - 1
     starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
     draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].random_targets else 1
     starts_M = np.tile(starts_M, draws)
-    return Windows(starts_M, np.full_like(starts_M, config.model.context), draws)
+    return ScoredWindows(starts_M, np.full_like(starts_M, config.model.context), draws)
 
 
-def test_windows(config: RunConfig, characters: int) -> tuple[Windows, str]:
+def test_windows(config: RunConfig, characters: int) -> tuple[ScoredWindows, str]:
     """Place windows that score every character of a split once, and name the protocol."""
     context, last = config.model.context, characters - config.model.context - 1
     test_stride = objective.OBJECTIVES[config.objective].test_stride
     stride, protocol = test_stride(config.model, config.evaluate.stride)
     starts_M = np.append(np.arange(0, last, stride), last)
-    return Windows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol
+    return ScoredWindows(starts_M, np.diff(starts_M, prepend=starts_M[0] - context)), protocol
 
 
 def batches(
-    config: RunConfig, tokens_N: np.ndarray, windows: Windows, mask_token: int, rows: int
+    config: RunConfig, tokens_N: np.ndarray, windows: ScoredWindows, mask_token: int, rows: int
 ) -> Iterator[objective.Batch]:
     """Cut the windows into batches of `rows`, the last batch filled up with weight 0.
 
@@ -141,7 +141,7 @@ def make_scorer(
     def score(
         params: Any,
         tokens_N: np.ndarray,
-        windows: Windows,
+        windows: ScoredWindows,
         label: str = "",
         check: Callable[[], None] = lambda: None,
     ) -> list[Score]:
@@ -149,7 +149,7 @@ def make_scorer(
         model_BR2M, counts_B3M = [], []
         parts = batches(config, tokens_N, windows, mask_token, rows)
         count = -(-len(windows.starts_M) // rows)
-        for batch in bar(parts, label, "batch", total=count, leave=False):
+        for batch in progress_bar(parts, label, "batch", total=count, leave=False):
             check()
             counts_B3M.append(_count(config, frequencies_V, jax.device_get(batch), mask_token))
             model_BR2M.append(np.asarray(nats(params, place(batch)), np.float64))

@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from anisoscope.utils.errors import RunError, UserError, format_os_error
-from anisoscope.utils.files import read_json, write
+from anisoscope.utils.files import read_json, write_file
 from anisoscope.utils.processes import is_first
 
 NAME, SCORE = "train.jsonl", "test.json"
@@ -23,7 +23,7 @@ class Log:
         kept = [line for line in read_log(folder) if line["step"] <= saved]
         self._written = max((line["step"] for line in kept), default=-1)
         if is_first():
-            write(self._path, "".join(json.dumps(line) + "\n" for line in kept))
+            write_file(self._path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def write(self, step: int, kind: str, **values: float | list[float]) -> None:
         """Add a line; `flush` writes it."""

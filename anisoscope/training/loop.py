@@ -24,12 +24,12 @@ from anisoscope.training import evaluate, log, optimizer
 from anisoscope.training.checkpoint import DELETE, Checkpoints
 from anisoscope.training.log import Log
 from anisoscope.training.step import State, StepMetrics
-from anisoscope.training.train_program import Program, check_memory, make_program
+from anisoscope.training.train_program import Program, check_step_memory, make_train_program
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import write_json
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 # Steps of about this duration are dispatched together, so that the bar moves and a stop is noticed.
 DISPATCH_SECONDS = 1.0
@@ -70,15 +70,15 @@ def train(
     with contextlib.ExitStack() as stack:
         kept = checkpoint_steps(config)
         # in the order in which their states are stacked
-        runs = [open_run(run, folder, kept, stack) for run, folder in folders.items()]
-        program = make_program(config, corpus)
+        runs = [open_seed_run(run, folder, kept, stack) for run, folder in folders.items()]
+        program = make_train_program(config, corpus)
         state = resume(runs, program)
         now = int(state.step[0])
         size = f"{transformer.count_parameters(program.abstract.params):,} parameters"
         size = f"{len(runs)} × {size}" if len(runs) > 1 else size
         device = f"{program.devices} × {jax.devices()[0].device_kind}"
         print(f"{name}: {size}, on {device}, from step {now} in {place}")
-        check_memory(program, state)
+        check_step_memory(program, state)
         state = train_steps(config, corpus, program, runs, state, name, stop)
         stop.check(f"{name}: stopped at step {int(state.step[0])}, saved in {place}")
         where = f"{name}: stopped while scoring the test split; trained to its last step, saved in {place}"
@@ -95,7 +95,7 @@ def train(
             )
 
 
-def open_run(
+def open_seed_run(
     name: str, folder: pathlib.Path, kept: list[int], stack: contextlib.ExitStack
 ) -> SeedRun:
     """Open the run of a seed, its log at its newest checkpoint, until the stack closes."""
@@ -147,13 +147,13 @@ def train_steps(
     # the end of the constant learning rate is validated too
     validated = {*kept, last if constant is None else constant[1]}
     seconds, stopping = math.inf, False  # seconds: of a step of all seeds
-    with bar(None, name, "step", total=last, initial=now) as shown:
+    with progress_bar(None, name, "step", total=last, initial=now) as shown:
         while True:
             if now not in common_steps(runs):
                 if now % every == 0 or now in validated:
                     validate(runs, now, program.score(state.params, corpus.valid, windows))
                 if now in kept or stopping:
-                    save(runs, now, state, program)
+                    save_checkpoints(runs, now, state, program)
             if now == last or stopping:
                 break
             boundary = min((now // every + 1) * every, *(step for step in validated if step > now))
@@ -162,7 +162,7 @@ def train_steps(
             began = time.perf_counter()
             state, metrics = program.run(state, count)
             metrics = jax.tree.map(np.asarray, metrics)
-            seconds, stopping = processes.largest(
+            seconds, stopping = processes.largest_over_processes(
                 (time.perf_counter() - began) / count, stop.requested
             )
             speed = config.train.batch_size * config.model.context / seconds  # of each seed
@@ -174,7 +174,7 @@ def train_steps(
     return state
 
 
-def save(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
+def save_checkpoints(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
     """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already.
 
     The last seed's is written while training goes on; a copy of one state is kept meanwhile.

@@ -203,7 +203,7 @@ def weighted_loss(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     return loss_BT * batch.weights_BT
 
 
-def anisotropy(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
+def anisotropy_penalty(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Array:
     """Compute 1 - IsoScore, the mean over `layers` of the residual stream: () float32.
 
     An empty `layers` means all blocks. The covariance is that of all vectors of the batch. They are

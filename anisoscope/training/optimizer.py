@@ -19,14 +19,14 @@ def warmup_steps(config: TrainConfig) -> int:
     return min(round(config.warmup_fraction * config.steps), max(config.steps - 1, 0))
 
 
-def cosine(config: TrainConfig, peak: float) -> optax.Schedule:
+def cosine_schedule(config: TrainConfig, peak: float) -> optax.Schedule:
     """Decay by a cosine from the end of the warm-up to the end of the run."""
     warmup, end = warmup_steps(config), peak * config.final_fraction
     begin = 0.0 if warmup else peak
     return optax.warmup_cosine_decay_schedule(begin, peak, warmup, max(config.steps, 1), end)
 
 
-def constant(config: TrainConfig, peak: float) -> optax.Schedule:
+def constant_schedule(config: TrainConfig, peak: float) -> optax.Schedule:
     """Keep the rate constant after the warm-up, then decay linearly over the last steps."""
     first, last = constant_steps(config)
     parts = [
@@ -52,7 +52,10 @@ class Schedule(NamedTuple):
     constant: Callable[[TrainConfig], tuple[int, int]] | None = None
 
 
-SCHEDULES = {"cosine": Schedule(cosine), "constant": Schedule(constant, constant_steps)}
+SCHEDULES = {
+    "cosine": Schedule(cosine_schedule),
+    "constant": Schedule(constant_schedule, constant_steps),
+}
 
 
 def schedule(config: TrainConfig, lr_scale: float = 1.0) -> optax.Schedule:

@@ -18,12 +18,12 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.training import evaluate, log
 from anisoscope.training.checkpoint import CheckpointReader, Checkpoints
 from anisoscope.training.step import State
-from anisoscope.training.train_program import make_program
+from anisoscope.training.train_program import make_train_program
 from anisoscope.utils import mesh, processes
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 REPLAYED = "replayed"  # subfolder of a run: steps that the run did not save
 LOSS_MATCHED = "loss_matched"  # subfolder of a run: steps that reach a gain over unigram
@@ -65,7 +65,7 @@ def crossings(
         saved = {gain for gain in found if found[gain].step in kept | known}
         missing = sorted(brackets.keys() - saved)
         replay = _Replay(config, corpus, name, stop) if missing else None
-        for gain in bar(missing, f"{name}: loss-matched", "level", leave=False):
+        for gain in progress_bar(missing, f"{name}: loss-matched", "level", leave=False):
             below = brackets[gain].below
             stores = {at: others for at in known if at <= below}
             stores |= {at: scheduled for at in scheduled.steps() if at <= below}
@@ -187,7 +187,7 @@ class _Replay:
     """Repeats steps of a run from a state."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, name: str, stop: Stop):
-        self.program, self.name, self.stop = make_program(config, corpus), name, stop
+        self.program, self.name, self.stop = make_train_program(config, corpus), name, stop
         self.most, self.tokens_N = config.train.steps_per_call, corpus.valid
         self.windows = evaluate.valid_windows(config, corpus.valid.size)
 
@@ -240,7 +240,10 @@ class NextStep:
     """The next update of any checkpoint, by the program that trains, on one device."""
 
     def __init__(self, config: RunConfig, corpus: Corpus, store: CheckpointReader):
-        self.program, self.store = make_program(config, corpus, mesh.first_device_mesh()), store
+        self.program, self.store = (
+            make_train_program(config, corpus, mesh.first_device_mesh()),
+            store,
+        )
 
     def change(self, at: int) -> Any:
         """Compute what the next update adds to the parameters of this checkpoint, in NumPy."""

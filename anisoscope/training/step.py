@@ -83,11 +83,11 @@ def make_step(
             snapshot = watch.select_cloud(config, resid_LBTD[0]), activations.snapshot_N
         if not weight:
             return nats, (nats, jnp.zeros(()), snapshot)
-        penalty = weight * objective.anisotropy(resid_LBTD, config.train.penalty_layers)
+        penalty = weight * objective.anisotropy_penalty(resid_LBTD, config.train.penalty_layers)
         return nats + penalty, (nats, penalty, snapshot)
 
     def measure_when_due(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
-        measure = functools.partial(watch.measure, config)
+        measure = functools.partial(watch.measure_snapshot, config)
         shapes = jax.eval_shape(measure, *about)
         nothing = jax.tree.map(lambda shape: jnp.full(shape.shape, jnp.nan), shapes)
         return jax.lax.cond(step % every == 0, measure, lambda *_: nothing, *about)

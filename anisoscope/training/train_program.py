@@ -11,8 +11,8 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run_config import RunConfig, checkpoint_steps, seeds
-from anisoscope.data.corpus import Corpus, load
+from anisoscope.config.run_config import RunConfig, checkpoint_steps, seed_pairs
+from anisoscope.data.corpus import Corpus, load_corpus
 from anisoscope.models import model_settings, transformer
 from anisoscope.training import evaluate, optimizer, step
 from anisoscope.training.objective import OBJECTIVES
@@ -59,7 +59,7 @@ def check_program(
     return devices, rows
 
 
-def check_memory(program: Program, state: step.State) -> int:
+def check_step_memory(program: Program, state: step.State) -> int:
     """Compile the program for this, maybe abstract, state; return a step's bytes if they fit."""
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
@@ -72,7 +72,7 @@ def check_memory(program: Program, state: step.State) -> int:
     return needed
 
 
-def make_program(
+def make_train_program(
     config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
 ) -> Program:
     """Make the program of a run: its model, optimizer, step and scorer on all or these devices."""
@@ -94,8 +94,8 @@ def make_program(
     run = step.make_steps(update_step, config.train.steps_per_call)
 
     # All seeds: their states on a new first axis, each placed as a single seed is.
-    weights, data = zip(*seeds(config.train), strict=True)
-    over_seeds = functools.partial(mesh.over_seeds, config=config.mesh, count=len(data))
+    weights, data = zip(*seed_pairs(config.train), strict=True)
+    over_seeds = functools.partial(mesh.map_over_seeds, config=config.mesh, count=len(data))
     stacked = jax.tree.map(lambda x: NamedSharding(x.mesh, P(None, *x.spec)), seed_sharding)
 
     @functools.partial(jax.jit, out_shardings=stacked)
@@ -133,18 +133,18 @@ def describe_run(config: RunConfig) -> Iterator[str]:
     Nothing is downloaded: a missing enwik8 is zeros.
     """
     if config.data.path or config.data.source == "pydoc":
-        corpus = load(config.data, config.model.context)
+        corpus = load_corpus(config.data, config.model.context)
     else:
         count, *sizes = ENWIK8
         train, rest = (np.zeros(size, np.uint8) for size in sizes)
         corpus = Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
-    program, count = make_program(config, corpus), len(seeds(config.train))
+    program, count = make_train_program(config, corpus), len(seed_pairs(config.train))
     kept, parameters = checkpoint_steps(config), program.abstract.params
     yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"
     size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.abstract))
     yield f"{len(kept)} checkpoints of each, {format_bytes(len(kept) * count * size)} on disk"
     try:
-        needed = check_memory(program, jax.eval_shape(program.create))
+        needed = check_step_memory(program, jax.eval_shape(program.create))
     except UserError as error:
         yield str(error)
         return
@@ -158,7 +158,7 @@ def describe_run(config: RunConfig) -> Iterator[str]:
     yield f"a step takes {seconds:.3g} s here, all steps {total}"
 
 
-def check_run(config: RunConfig) -> None:
+def check_trainable(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
     train = config.train
     check_fields(config)

@@ -56,12 +56,12 @@ def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array
     )
 
 
-def measure(
+def measure_snapshot(
     config: RunConfig, embedding_PD: jax.Array, snapshot_N: Snapshot, grads: dict[str, Any]
 ) -> dict[str, jax.Array]:
     """Measure quantities by layer, (N + 1,), or by block, (N,); gradients are not clipped yet."""
     cloud_NPD = jnp.concatenate([embedding_PD[None], snapshot_N.cloud_PD]).astype(jnp.float32)
-    anisotropy_N, ratio_N = jax.vmap(spectrum)(cloud_NPD)
+    anisotropy_N, ratio_N = jax.vmap(spectral_measures)(cloud_NPD)
     squares = [
         jnp.square(leaf).reshape(leaf.shape[0], -1).sum(1)
         for leaf in jax.tree.leaves(grads["blocks"])
@@ -79,7 +79,7 @@ def measure(
     }
 
 
-def spectrum(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
+def spectral_measures(cloud_PD: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Compute anisotropy and participation ratio from the smaller of the two Gram matrices.
 
     With G = x x' or x' x of the centered cloud, trace(G)^2 / |G|^2 is the participation ratio. The

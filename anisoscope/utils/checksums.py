@@ -26,7 +26,7 @@ DELETE = "delete it, and the same command makes it again"
 UNKNOWN = f"is not recorded in {NAME}"
 
 
-def read(folder: pathlib.Path) -> dict[str, str]:
+def read_checksums(folder: pathlib.Path) -> dict[str, str]:
     """Read {path relative to the folder: sha256}; empty if there is no record.
 
     Raises:
@@ -84,7 +84,7 @@ def problem(path: pathlib.Path, expected: str) -> str:
         return f"cannot be read ({error.strerror})"
 
 
-def unit(name: str) -> str:
+def restored_unit(name: str) -> str:
     """Return the smallest unit that is restored at once: a whole checkpoint, or the file."""
     parts = name.split("/")
     return "/".join(parts[: parts.index(CHECKPOINTS) + 2]) if CHECKPOINTS in parts[:-2] else name
@@ -94,7 +94,7 @@ def advice(name: str, why: str) -> str:
     """Say how to restore a file that is damaged, missing or not recorded."""
     if why == UNKNOWN:
         return "the same command records it; move it elsewhere if it is not part of the run"
-    parts, delete = unit(name).split("/"), "" if why == "is missing" else "delete it: "
+    parts, delete = restored_unit(name).split("/"), "" if why == "is missing" else "delete it: "
     if name == "config.json":
         return "restore it from a copy, or name another --workdir: no command makes it again"
     if name == "train.jsonl":
@@ -107,8 +107,8 @@ def advice(name: str, why: str) -> str:
 
 def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
     """Find the files outside checkpoints that have changed since they were written."""
-    for name, expected in read(folder).items():
-        if unit(name) == name:
+    for name, expected in read_checksums(folder).items():
+        if restored_unit(name) == name:
             what = problem(folder / name, expected)
             if what and what != "is missing":
                 yield name, what
@@ -123,16 +123,16 @@ def refuse_changed(folder: pathlib.Path) -> None:
 def begin(folder: pathlib.Path) -> None:
     """Drop the lines of files that a stage may rewrite; raise RunError if a file has changed."""
     refuse_changed(folder)
-    lines, settled = read(folder), ("config.json", f"{CHECKPOINTS}/")
+    lines, settled = read_checksums(folder), ("config.json", f"{CHECKPOINTS}/")
     if (folder / FINISHED).exists():
         settled += LOGGED
     kept = {n: lines[n] for n in lines if n.startswith(settled) and (folder / n).exists()}
     _save(folder, kept, lines)
 
 
-def write(folder: pathlib.Path) -> None:
+def write_checksums(folder: pathlib.Path) -> None:
     """Record every new file, and drop the lines of deleted files."""
-    lines = read(folder)
+    lines = read_checksums(folder)
     now = {name: lines.get(name) or digest(folder / name) for name in listed(folder)}
     _save(folder, now, lines)
 
@@ -141,7 +141,7 @@ def forget(path: pathlib.Path) -> None:
     """Drop the lines of a file or folder before it is deleted or rewritten."""
     for folder in path.parents:
         if (folder / NAME).exists():
-            prefix, lines = f"{path.relative_to(folder).as_posix()}/", read(folder)
+            prefix, lines = f"{path.relative_to(folder).as_posix()}/", read_checksums(folder)
             left = {name: line for name, line in lines.items() if not f"{name}/".startswith(prefix)}
             _save(folder, left, lines)
             return
@@ -149,7 +149,9 @@ def forget(path: pathlib.Path) -> None:
 
 def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -> None:
     if lines != before or not (folder / NAME).exists():
-        files.write(folder / NAME, "".join(f"{lines[name]}  {name}\n" for name in sorted(lines)))
+        files.write_file(
+            folder / NAME, "".join(f"{lines[name]}  {name}\n" for name in sorted(lines))
+        )
 
 
 @contextlib.contextmanager
@@ -167,6 +169,6 @@ def recorded_after(folder: pathlib.Path) -> Iterator[None]:
         yield
     except Exception:  # a stop or a user error: the written files are complete
         with contextlib.suppress(OSError, RunError):
-            write(folder)
+            write_checksums(folder)
         raise
-    write(folder)
+    write_checksums(folder)

@@ -43,7 +43,7 @@ def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
                 os.close(folder)
 
 
-def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None:
+def write_file(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None:
     """Write a file completely or not at all."""
     with replacing(path, synced) as file:
         file.write(content.encode() if isinstance(content, str) else content)
@@ -51,7 +51,7 @@ def write(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None
 
 def write_json(path: pathlib.Path, values: Any) -> None:
     """Write values as JSON."""
-    write(path, json.dumps(values, indent=2) + "\n")
+    write_file(path, json.dumps(values, indent=2) + "\n")
 
 
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def locked(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
+def locked_file(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
     """Hold an exclusive lock; raise BlockingIOError if it is taken, unless `wait`."""
     import fcntl  # not on every system
 

@@ -26,14 +26,14 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 
 
 @contextlib.contextmanager
-def locked(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
+def locked_folder(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
     """Hold a folder for this process alone; raise UserError if that is impossible.
 
     With `writes`, checksums are kept and temporary files of a killed process are removed.
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(files.locked(folder / ".lock"))
+            stack.enter_context(files.locked_file(folder / ".lock"))
         except BlockingIOError as error:
             raise busy(folder) from error
         except OSError as error:
@@ -57,7 +57,7 @@ def unwritable(folder: pathlib.Path, error: OSError) -> UserError:
     return UserError(f"{what}; {advice}")
 
 
-def claim(folder: pathlib.Path, config: Any, new: bool) -> None:
+def claim_folder(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Write the config into the folder; `new` allows a new run."""
     try:
         check_claim(folder, config, new)
@@ -73,7 +73,7 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Raise UserError if the folder holds another config or other files."""
     path = folder / "config.json"
     if path.exists():
-        check_same(path, to_dict(config))
+        check_same_settings(path, to_dict(config))
     elif not new:
         advice = "run --stages=train first, or name another --workdir"
         raise UserError(f"{folder} holds no run (no config.json); {advice}")
@@ -82,7 +82,7 @@ def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
         raise UserError(f"{what}; name another folder")
 
 
-def check_same(path: pathlib.Path, now: dict) -> None:
+def check_same_settings(path: pathlib.Path, now: dict) -> None:
     """Raise UserError if the settings at `path` differ from `now`, naming the fields."""
     before, now = flat(read_json(path, SETTINGS_GONE)), flat(now)
     names = [name for name in before.keys() | now.keys() if not name.startswith(ANYWHERE)]

@@ -54,7 +54,7 @@ def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
 def measures_independently(config: MeshConfig) -> bool:
     """Whether every process can measure on its own, since its devices hold all parameters."""
     return jax.process_count() > 1 and not any(
-        processes.largest(jax.local_device_count() % config.fsdp)
+        processes.largest_over_processes(jax.local_device_count() % config.fsdp)
     )
 
 
@@ -190,7 +190,7 @@ def over_clouds(config: MeshConfig, cloud_bytes: int) -> Callable[[Callable, Any
     return over
 
 
-def over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
+def map_over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
     """Map `work` over arguments stacked on a first axis, `mesh.seeds` at a time, in one program.
 
     On a CPU, a seed mapped alone has bitwise the results of its own program. With vmap the sums in

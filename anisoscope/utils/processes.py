@@ -19,7 +19,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from anisoscope.utils.errors import LostProcessError, RunError, Stopped, UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 T = TypeVar("T")
 WHOLE = 2**24  # float32, which processes exchange, is exact for integers below
@@ -36,7 +36,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def largest(*values: float) -> list[float]:
+def largest_over_processes(*values: float) -> list[float]:
     """Return the maximum of each value over all processes."""
     if jax.process_count() == 1:
         return list(values)
@@ -67,7 +67,7 @@ def on_each(work: Callable[[], T]) -> T:
     except Exception as error:  # of any kind: the others would wait for this process forever
         failure = error
     kind = 0 if failure is None else 2 if isinstance(failure, UserError) else 1
-    worst, number = largest(kind, jax.process_index() if kind else -1)
+    worst, number = largest_over_processes(kind, jax.process_index() if kind else -1)
     if worst:
         what = f"process {int(number)} has failed; see its message"
         raise failure or (UserError(what) if worst == 2 else RunError(what))
@@ -82,7 +82,7 @@ def on_first(work: Callable[[], None]) -> None:
 def agree(content: Any, what: str) -> None:
     """Raise UserError unless all processes find the same content on their disks."""
     found = fingerprint(repr(content).encode())
-    most, least = largest(found, -found)
+    most, least = largest_over_processes(found, -found)
     if most != -least:
         raise UserError(f"processes find different {what}; {SHARED}")
 
@@ -117,7 +117,7 @@ class Stop:
 
     def check(self, where: str) -> None:
         """Raise Stopped on every process if a stop was requested in any."""
-        if any(largest(self.requested)):
+        if any(largest_over_processes(self.requested)):
             raise Stopped(where)
 
 
@@ -155,7 +155,7 @@ def map_steps(
         if number < len(mine):
             work(mine[number], writes)
 
-    for number in bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
+    for number in progress_bar(range(len(share[0])), f"{name}: {what[0]}", "checkpoint"):
         steps = [str(part[number]) for part in share if number < len(part)]
         plural = "s" * (len(steps) > 1)
         stop.check(f"{name}: stopped before {what[1]} step{plural} {', '.join(steps)}")
@@ -167,7 +167,7 @@ def map_steps(
 def _meet(written: dict[int, list[pathlib.Path]], mine: list[int]) -> None:
     """Wait until every process sees the files that were written, or raise UserError."""
     files = [(path, step in mine) for step, paths in written.items() for path in paths]
-    contents = largest(*[_fingerprint(path) if own else -1 for path, own in files])
+    contents = largest_over_processes(*[_fingerprint(path) if own else -1 for path, own in files])
 
     def look() -> None:
         until = time.monotonic() + PATIENCE

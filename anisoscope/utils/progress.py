@@ -28,7 +28,7 @@ DELAY = 10.0  # seconds until a call of the library shows a bar
 _quiet: contextvars.ContextVar[bool | None] = contextvars.ContextVar("quiet", default=None)
 
 
-def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
+def progress_bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
     """Wrap `work` in a progress bar; with None, return a bar to move by `update`.
 
     Without a label nothing is shown; the options are tqdm's.

@@ -42,13 +42,13 @@ class Setting(NamedTuple):
     metadata: Any
 
 
-def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
+def walk_settings(config: Any, prefix: str = "") -> Iterator[Setting]:
     """List all settings, direct fields before groups; dicts are skipped."""
     hints, groups = get_type_hints(type(config)), []
     for field in dataclasses.fields(config):
         name, value = f"{prefix}{field.name}", getattr(config, field.name)
         if dataclasses.is_dataclass(value):
-            groups += settings(value, f"{name}.")
+            groups += walk_settings(value, f"{name}.")
         elif get_origin(hints[field.name]) is not dict:
             yield Setting(name, hints[field.name], value, field.metadata)
     yield from groups
@@ -56,7 +56,7 @@ def settings(config: Any, prefix: str = "") -> Iterator[Setting]:
 
 def check_fields(config: Any) -> None:
     """Raise UserError if a setting is outside the limits of its field."""
-    for name, _, value, limits in settings(config):
+    for name, _, value, limits in walk_settings(config):
         choices = limits["choices"]
         if isinstance(value, tuple):
             once(name, value)

@@ -14,15 +14,15 @@ from typing import Any
 from anisoscope.utils import checksums, files
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.files import read_json, write_json
-from anisoscope.utils.folder import SETTINGS_GONE, busy, locked, unwritable
+from anisoscope.utils.folder import SETTINGS_GONE, busy, locked_folder, unwritable
 from anisoscope.utils.settings import flat, format_differences, to_dict
 
 PATIENCE = 30.0  # seconds for another process to begin or finish its work in the folder
 COMPARED = ("measure.", "pretrained.revisions")  # settings that all processes have in common
 
 
-class Alone:
-    """What a process is that shares its folder with no other: every step is its own."""
+class Share:
+    """The share of a process that has a folder alone: every step is its own."""
 
     others: frozenset[int] = frozenset()
 
@@ -33,11 +33,11 @@ class Alone:
         return contextlib.nullcontext(True)
 
 
-ALONE = Alone()
+ALONE = Share()
 
 
-class Share(Alone):
-    """The share of this process in a folder; `held` makes one."""
+class JointShare(Share):
+    """The share of a process in a folder that others measure too; `held` makes one."""
 
     def __init__(self, folder: pathlib.Path, file: Any):
         self.folder, self.file = folder, file  # .lock, open
@@ -65,7 +65,7 @@ class Share(Alone):
         path.parent.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(BlockingIOError):
-                stack.enter_context(files.locked(path))
+                stack.enter_context(files.locked_file(path))
                 mine = path.stat().st_size == 0
             if not mine:
                 self.others.add(step)
@@ -87,10 +87,10 @@ class Share(Alone):
 
 
 @contextlib.contextmanager
-def held(folder: pathlib.Path, config: Any, shared: bool) -> Iterator[Alone]:
+def held(folder: pathlib.Path, config: Any, shared: bool) -> Iterator[Share]:
     """Hold a folder, alone or together with other processes that measure it; raise UserError if busy."""
     if not shared:
-        with locked(folder):
+        with locked_folder(folder):
             yield ALONE
         return
     try:
@@ -98,7 +98,7 @@ def held(folder: pathlib.Path, config: Any, shared: bool) -> Iterator[Alone]:
     except OSError as error:
         raise unwritable(folder, error) from error
     with file:
-        share = Share(folder, file)
+        share = JointShare(folder, file)
         _begin(share, to_dict(config))
         try:
             yield share
@@ -109,7 +109,7 @@ def held(folder: pathlib.Path, config: Any, shared: bool) -> Iterator[Alone]:
             raise
 
 
-def _begin(share: Share, settings: dict[str, Any]) -> None:
+def _begin(share: JointShare, settings: dict[str, Any]) -> None:
     """Take the lock, prepare the folder if this process is the first, and compare settings."""
     until, path = time.monotonic() + PATIENCE, share.claims / "settings.json"
     try:

@@ -9,10 +9,10 @@ from typing import Any
 from sphinx.application import Sphinx
 
 from anisoscope.cli import flags
+from anisoscope.config.measure_config import INPUT_KINDS
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
-from anisoscope.utils.settings import format_limits, format_value
-from anisoscope.utils.settings import settings as walk_settings
+from anisoscope.utils.settings import format_limits, format_value, walk_settings
 
 MARK = re.compile(r"<!-- generated: (\w+) -->")
 # of the gallery, which is drawn before pages are read
@@ -27,8 +27,8 @@ CLOUDS = {
 INTERVAL = {
     "": "the batches are the sample",
     "jackknife": "whole folds of windows left out in turn",
-    "sections": "the scatter between subsamples",
-    "share_sections": "the scatter between subsamples",
+    "sections": "the scatter between sections",
+    "share_sections": "the scatter between sections",
 }
 CONFIGS = {
     "Config": "Training runs",
@@ -46,7 +46,7 @@ def list_quantities() -> Iterator[str]:
         yield from (
             f"## {name}",
             "",
-            f"Measured of {CLOUDS[family.input_kind]}. Null models: {nulls}.",
+            f"Measured of {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
             "",
         )
         if not family.quantities:

@@ -53,7 +53,7 @@ def sinks(seeds) -> dict[str, xr.Dataset]:
 
 def folders(tables, to):
     for number, (name, table) in enumerate(tables.items()):
-        joined_files.write(table, to / name / "results.nc")
+        joined_files.write_table(table, to / name / "results.nc")
         lines = zip((0, 5, 6), ("valid", "valid", "train"), (7, 3, 1), strict=True)
         lines = [
             dict(zip(("step", "kind", "bits_per_character"), line, strict=True)) for line in lines

@@ -3,7 +3,6 @@ tables of a folder.
 """
 
 import json
-import re
 import shutil
 
 import numpy as np
@@ -22,8 +21,8 @@ from anisoscope.analysis.claims.verdicts import (
     INCONCLUSIVE,
     REPRODUCED,
     TOO_WIDE,
-    verdict,
-    write,
+    judge_interval,
+    write_verdict_tables,
 )
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.results import joined_files
@@ -89,7 +88,7 @@ def test_every_rule_finds_what_is_planted_and_leaves_open_what_it_must(
 def test_an_end_on_the_bound_but_for_rounding_decides_nothing(towards):
     bound = np.nextafter(0.5, towards)
     for low, high in ((-0.1, bound), (-bound, 0.1), (bound, 0.9), (-0.9, -bound)):
-        found = {verdict(low, high, 0.5, absence=absence) for absence in (False, True)}
+        found = {judge_interval(low, high, 0.5, absence=absence) for absence in (False, True)}
         assert found == {INCONCLUSIVE}
 
 
@@ -115,9 +114,9 @@ def planted(tmp_path_factory):
         kind, seed = name.split("_")
         mask = MASKS[kind]
         table = made(int(seed), layers=4, causal=mask == "causal", model__mask=mask)
-        joined_files.write(table, folder / name / "results.nc")
+        joined_files.write_table(table, folder / name / "results.nc")
         (folder / name / "test.json").write_text(json.dumps(score))
-    on_disk.write({name: folder / name for name in NAMES}, folder, {})
+    on_disk.write_experiment({name: folder / name for name in NAMES}, folder, {})
     return folder
 
 
@@ -127,7 +126,7 @@ def experiment(planted, tmp_path):
 
 
 def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(experiment):
-    paths = write(experiment)
+    paths = write_verdict_tables(experiment)
     rows, judged = pd.read_csv(paths[0]), pd.read_csv(paths[1])
     found = judged.set_index(["claim", "model"])
     assert found.loc[("decoder_bell", "decoder"), "verdict"] == REPRODUCED
@@ -181,12 +180,12 @@ def test_phases_outside_of_their_regime_decide_nothing(claim, columns, outside):
 def test_interventions_decide_nothing(experiment):
     rows, path = pd.read_csv(experiment / "runs.csv"), experiment / "runs.csv"
     rows.assign(**{"model.attention": "sigmoid"}).to_csv(path, index=False)
-    assert "decoder_bell" not in set(evidence.read(experiment).claim)
+    assert "decoder_bell" not in set(evidence.read_evidence(experiment).claim)
     rows.to_csv(path, index=False)  # which has only the settings that differ between runs
-    assert "decoder_bell" in set(evidence.read(experiment).claim)
+    assert "decoder_bell" in set(evidence.read_evidence(experiment).claim)
     for name in NAMES:
         (experiment / name / "config.json").write_text('{"model": {"sink": true}}')
-    assert "decoder_bell" not in set(evidence.read(experiment).claim)
+    assert "decoder_bell" not in set(evidence.read_evidence(experiment).claim)
 
 
 def decoders(conditions, **columns):
@@ -209,7 +208,7 @@ def matched(folder, *held):
 
 def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     matched(tmp_path, "causal")
-    assert evidence.read(tmp_path).model.tolist() == ["no center_queries → center_queries"]
+    assert evidence.read_evidence(tmp_path).model.tolist() == ["no center_queries → center_queries"]
     matched(tmp_path, "causal", "window 16")
     found = anisoscope.verdicts([tmp_path])
     assert found.effect.tolist() == pytest.approx([0.1, 0.2])  # it grows less, as claimed
@@ -222,7 +221,7 @@ def test_loss_matched_contrasts_of_other_tables_than_now_are_no_evidence(experim
     claim, digests = "common_query_makes_anisotropy", on_disk.digests(folders)
     for change, current in (({}, True), ({"decoder_0": "of before"}, False)):
         (experiment / on_disk.DIGESTS).write_text(json.dumps(digests | change))
-        assert (claim in set(evidence.read(experiment).claim)) == current
+        assert (claim in set(evidence.read_evidence(experiment).claim)) == current
     assert "run --stages=matched again" in capsys.readouterr().out
 
 
@@ -230,10 +229,10 @@ def test_gradients_are_written_by_run_and_read_of_the_last_step(experiment):
     tables = {name: make_tangents(seed) for seed, name in enumerate(NAMES)}
     folders = {name: experiment / name for name in NAMES}
     for name, folder in folders.items():
-        joined_files.write(tables[name], folder / "tangents.nc")
+        joined_files.write_table(tables[name], folder / "tangents.nc")
     written = pd.read_csv(on_disk.write_tangents(folders, experiment))
     assert len(written) == len(NAMES) * 6 * 3  # steps and layers
-    found = evidence.read(experiment).set_index(["claim", "unit"]).value
+    found = evidence.read_evidence(experiment).set_index(["claim", "unit"]).value
     own = tables["decoder_1"].sel(kind="semi-NMF", rows="raw", fit="early", statistic="mean")
     last = own.isel(rank=-1, step=-1)
     energy = last.energy.mean() - last.control_energy.mean()
@@ -258,13 +257,16 @@ def test_blocks_are_read_where_the_input_leaves_something_to_add(tmp_path):
     table = table.assign_coords(
         relative_norm=[0.0, 1.0, 10.0], norm_order=["pre", "post"], seed=[0, 1, 2]
     )
-    joined_files.write(table, tmp_path / "seeds.nc")
-    found = evidence.read(tmp_path).groupby("claim").value.unique()
+    joined_files.write_table(table, tmp_path / "seeds.nc")
+    found = evidence.read_evidence(tmp_path).groupby("claim").value.unique()
     assert found["untrained_blocks_pass_on"] == pytest.approx([0.2])
     assert found["untrained_block_without_bias"] == pytest.approx([0.1])
     assert found["bias_raises_score_variance"] == pytest.approx([3.0])
     assert found["bias_sharpens_untrained_attention"] == pytest.approx([1.0])
-    assert evidence.read(tmp_path).model.unique().tolist() == ["post-LN block", "pre-LN block"]
+    assert evidence.read_evidence(tmp_path).model.unique().tolist() == [
+        "post-LN block",
+        "pre-LN block",
+    ]
 
 
 def test_every_entry_names_what_there_is():
@@ -274,6 +276,6 @@ def test_every_entry_names_what_there_is():
         assert claim.reason, name
         expressions = [*dict(claim.regime)]
         expressions += [claim.quantity] * (claim.table in ("runs", "pairs", "matched"))
-        columns = {*re.findall("[a-z_]+", " ".join(expressions))} - {"log"}
+        columns = evidence.column_names(" ".join(expressions))
         assert columns <= {*SHAPES, "mean_cosine"}, name
         assert (claim.table == "matched") == (claim.contrast != ()), name

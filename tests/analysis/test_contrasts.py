@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from anisoscope.analysis.contrasts import contrasts
+from anisoscope.analysis.contrasts import contrast_conditions
 from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 MASKS = [
@@ -26,7 +26,7 @@ def test_pairs_differ_in_one_setting_and_a_mask_with_its_own_is_one():
     def effect(of, _):
         return of["model.window"] + 100 * (of["objective"] == "next")
 
-    frame = contrasts(experiment(MASKS, 2, effect))
+    frame = contrast_conditions(experiment(MASKS, 2, effect))
     bell, twice = (
         frame[(frame.quantity == "middle_minus_ends") & (frame.positions == positions)]
         for positions in ("all", "without_first_token")
@@ -60,12 +60,12 @@ def test_the_seed_of_a_leak_pairs_runs_only_where_they_differ_in_it_alone():
         lambda of, seed: noise[kinds.index(of["model.mask"]), seed],
     )
     leaking = np.where(runs["model.mask"] == "leak", runs["train.seed"], 0)
-    frame = contrasts(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
+    frame = contrast_conditions(runs.assign_coords({"model.leak_seed": ("run", leaking)}))
     row = frame[frame.quantity == "middle_minus_ends"].iloc[0]
     assert row.pairs == 5
     assert row.change == pytest.approx((noise[1] - noise[0]).mean())
     assert np.isfinite(row.low)
-    row = contrasts(grid_of_leaks([0.0, 10, 0, 10, 1, 11, 1, 31])).iloc[0]
+    row = contrast_conditions(grid_of_leaks([0.0, 10, 0, 10, 1, 11, 1, 31])).iloc[0]
     assert (row.change, row.pairs) == (6, 4)
 
 
@@ -78,18 +78,18 @@ def test_an_optimizer_and_its_rates_are_one_setting():
     ]
     pairs = {("train.optimizer", "adamw", "muon", held) for held in ("learned", "rotary")}
     pairs |= {("model.position_encoding", "learned", "rotary", held) for held in ("adamw", "muon")}
-    assert places(contrasts(experiment(own, 2))) == pairs
+    assert places(contrast_conditions(experiment(own, 2))) == pairs
     several = [
         {"train.optimizer": name, "train.learning_rate": rate}
         for name, rate in (*rates, ("adamw", 0.001))
     ]
-    frame = contrasts(experiment(several, 2))
+    frame = contrast_conditions(experiment(several, 2))
     assert {*frame.setting} == {"train.optimizer"}
     assert "adamw, learning_rate 0.001" in {*frame.before, *frame.after}
-    alone = contrasts(experiment([{"train.learning_rate": rate} for _, rate in rates], 2))
+    alone = contrast_conditions(experiment([{"train.learning_rate": rate} for _, rate in rates], 2))
     assert {*alone.setting} == {"train.learning_rate"}
 
 
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
-    assert contrasts(experiment([MASKS[0], MASKS[-1]], 2)).empty
-    assert contrasts(experiment([{}], 3)).empty
+    assert contrast_conditions(experiment([MASKS[0], MASKS[-1]], 2)).empty
+    assert contrast_conditions(experiment([{}], 3)).empty

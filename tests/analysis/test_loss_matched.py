@@ -30,19 +30,22 @@ def test_the_best_gain_is_that_of_the_constant_part(capsys):
 
 
 def plan(tables, best):
-    joined = run_summaries.join(tables, {name: {} for name in tables})
+    joined = run_summaries.join_runs(tables, {name: {} for name in tables})
     return loss_matched.plan(joined, best)
 
 
 def write(tables, best, folder):
     """Loss-matched contrasts of runs that have 2 bits at step 1 with a sink, else at step 10."""
-    joined, planned = run_summaries.join(tables, {name: {} for name in tables}), plan(tables, best)
+    joined, planned = (
+        run_summaries.join_runs(tables, {name: {} for name in tables}),
+        plan(tables, best),
+    )
     cut = {
         (name, 2.0): tables[name].sel(step=slice(None, 1 if "sink" in name else 10))
         for matched in planned
         for name in matched.runs
     }
-    paths = loss_matched.write(planned, cut, {}, folder, joined, {})
+    paths = loss_matched.write_loss_matched(planned, cut, {}, folder, joined, {})
     assert [path.name for path in paths] == ["contrasts_loss_matched.csv", "loss_matched.csv"]
     return cut, on_disk.read_loss_matched(folder, {})
 

@@ -12,7 +12,7 @@ from tests.analysis.synthetic_runs import folders, made, sinks
 
 
 def written(tables, folder, named=None):
-    paths = on_disk.write(folders(tables, folder), folder, named or {})
+    paths = on_disk.write_experiment(folders(tables, folder), folder, named or {})
     return [path.name for path in paths]
 
 
@@ -20,7 +20,7 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     tables = sinks((0, 1))
     where = folders(tables, tmp_path)
     (where["sink_1"] / "test.json").unlink()
-    paths = on_disk.write(where, tmp_path, {})
+    paths = on_disk.write_experiment(where, tmp_path, {})
     assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "contrasts.csv"]
     rows, found = on_disk.read_runs(tmp_path)
     last = tables["sink_0"].isel(step=-1).sel(statistic="mean")

@@ -11,7 +11,7 @@ from anisoscope.analysis.contrasts import COLUMNS, Change
 from anisoscope.config.experiment_config import Config
 from anisoscope.measurement.intervals import holm_of
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.folder import claim
+from anisoscope.utils.folder import claim_folder
 from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
@@ -44,7 +44,9 @@ def runs(effect: float, scatter: float) -> xr.Dataset:
     ],
 )
 def test_what_is_planted_is_found_and_what_scatters_is_left_open(effect, scatter, verdict):
-    (row,) = primary.table({"it": ONE | {"margin": 0.1}}, runs(effect, scatter), EMPTY).itertuples()
+    (row,) = primary.primary_table(
+        {"it": ONE | {"margin": 0.1}}, runs(effect, scatter), EMPTY
+    ).itertuples()
     assert row.verdict == verdict
     assert row.change == pytest.approx(effect, abs=4 * scatter)
     assert row.pairs == 5
@@ -53,7 +55,7 @@ def test_what_is_planted_is_found_and_what_scatters_is_left_open(effect, scatter
 def test_the_p_are_those_of_scipy_for_two_conditions():
     table = runs(0.3, 1.0)
     two = table.isel(run=np.isin(table["condition"], ["condition 0", "condition 1"]))
-    (row,) = primary.table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
+    (row,) = primary.primary_table({"it": ONE | {"margin": 0.5}}, two, EMPTY).itertuples()
     values = two.middle_minus_ends.sel(positions="all").values
     before, after = (values[two["condition"] == f"condition {n}"] for n in (0, 1))
     assert row.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
@@ -88,7 +90,7 @@ def test_at_equal_gain_the_row_of_the_table_is_read_and_turned_round_where_it_mu
         "turned": ONE | {"at": "matched", "before": ONE["after"], "after": ONE["before"]},
         "none": ONE | {"at": "matched", "after": "condition 2"},
     }
-    found = primary.table(named, runs(0, 1), matched).set_index("name")
+    found = primary.primary_table(named, runs(0, 1), matched).set_index("name")
     assert tuple(found.loc["one", ["change", "low", "high"]]) == (0.4, 0.3, 0.5)
     assert tuple(found.loc["turned", ["change", "low", "high"]]) == (-0.4, -0.5, -0.3)
     assert found.loc["one", "p"] == found.loc["turned", "p"] == pytest.approx(2 * stats.t.sf(8, 4))
@@ -103,7 +105,7 @@ def test_crossed_seeds_have_an_interval_and_no_p():
     data = data.assign_coords({"train.data_seed": leaks["model.leak_seed"]})
     named = {"it": {"quantity": "test_gain_over_unigram", "before": "p", "after": "q"}}
     for crossed in (data, leaks):
-        (row,) = primary.table(named, crossed, EMPTY).itertuples()
+        (row,) = primary.primary_table(named, crossed, EMPTY).itertuples()
         assert np.isfinite([row.low, row.high]).all()
         assert np.isnan(row.p)
         assert row.verdict == primary.UNTESTED
@@ -112,7 +114,7 @@ def test_crossed_seeds_have_an_interval_and_no_p():
 def test_bits_of_two_objectives_have_no_value():
     conditions = [{"model.mask": "causal", "objective": kind} for kind in ("next", "masked")]
     named = {name: ONE | {"quantity": name} for name in ("test_bits", "test_gain_over_unigram")}
-    found = primary.table(named, experiment(conditions, 5), EMPTY).set_index("name")
+    found = primary.primary_table(named, experiment(conditions, 5), EMPTY).set_index("name")
     assert found.loc["test_bits", "verdict"] == primary.NOTHING
     assert found.loc["test_gain_over_unigram", "change"] == 0
 
@@ -124,18 +126,20 @@ def test_a_change_of_two_settings_is_tested_if_it_is_prespecified():
         for kind in ("next", "masked")
     ]
     table = experiment(conditions, 5, lambda of, _: float(of["model.mask"] == "bidirectional"))
-    (row,) = primary.table({"it": ONE | {"after": "condition 3"}}, table, EMPTY).itertuples()
+    (row,) = primary.primary_table(
+        {"it": ONE | {"after": "condition 3"}}, table, EMPTY
+    ).itertuples()
     assert (row.change, row.pairs) == (pytest.approx(1), 5)
 
 
 @pytest.mark.parametrize("margin", [0.2, None])
 def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path, margin):
     begun = Config(primary={"it": ONE | {"margin": 0.1}})
-    claim(tmp_path / "run", begun, new=True)
-    claim(tmp_path / "run", begun, new=True)
+    claim_folder(tmp_path / "run", begun, new=True)
+    claim_folder(tmp_path / "run", begun, new=True)
     named = {"it": ONE | {"margin": margin}} if margin else {}
     with pytest.raises(UserError, match="other settings: primary"):
-        claim(tmp_path / "run", Config(primary=named), new=True)
+        claim_folder(tmp_path / "run", Config(primary=named), new=True)
 
 
 @pytest.mark.parametrize(

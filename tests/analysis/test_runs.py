@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.analysis.contrasts import contrasts
-from anisoscope.analysis.run_summaries import conditions, corpora, join, rows, settings, varied
+from anisoscope.analysis.contrasts import contrast_conditions
+from anisoscope.analysis.run_summaries import (
+    conditions,
+    corpora,
+    join_runs,
+    rows,
+    table_settings,
+    varied,
+)
 from anisoscope.analysis.shapes import shapes
 from anisoscope.results import joined_files
 from tests.analysis.synthetic_runs import BITS, made
@@ -28,7 +35,7 @@ def tables() -> dict[str, xr.Dataset]:
 
 @pytest.fixture(scope="module")
 def runs(tables):
-    return join(tables, dict.fromkeys(tables, BITS))
+    return join_runs(tables, dict.fromkeys(tables, BITS))
 
 
 def test_settings_make_a_condition_if_they_change_a_run():
@@ -57,11 +64,11 @@ def test_runs_with_the_same_seeds_are_not_averaged():
     """Data have the seed of the run where they have none of their own."""
     again = {"first": made(0), "again": made(0), "resolved": made(0, data_seed=0)}
     assert conditions(again) == {name: [name] for name in again}
-    assert settings(made(3, 5))["train.data_seed"] == 5
+    assert table_settings(made(3, 5))["train.data_seed"] == 5
 
 
 def test_joined_runs_hold_what_each_held_and_nan_elsewhere(tables, runs, tmp_path):
-    joined_files.write(runs, tmp_path / "runs.nc")
+    joined_files.write_table(runs, tmp_path / "runs.nc")
     joined = joined_files.read_table(tmp_path / "runs.nc")
     assert list(joined.run.values) == list(tables)
     assert list(joined.step.values) == [0, 1, 5, 10]
@@ -86,7 +93,7 @@ def test_coordinates_are_the_settings_that_differ_and_the_seeds(runs):
     assert list(runs["train.seed"].values) == list(runs["train.data_seed"].values) == [0, 1, 0, 1]
     assert list(runs.condition.values) == ["deep", "deep", "shallow", "shallow"]
     mixed = {name: made(train__penalty_layers=own) for name, own in (("a", []), ("b", [1, 2]))}
-    column = join(mixed, dict.fromkeys(mixed, BITS))["train.penalty_layers"]
+    column = join_runs(mixed, dict.fromkeys(mixed, BITS))["train.penalty_layers"]
     assert list(column.values) == ["[]", "[1, 2]"]
 
 
@@ -101,12 +108,12 @@ def test_a_text_is_a_setting_whatever_its_path():
                 changes = {"model__mask": mask, "data__path": f"/{seed}/{text}"}
                 table = made(seed, corpus=sha, data__clean=text == "figures", **changes)
                 tables[f"{mask}_{text}_{seed}"] = table.assign_attrs(corpus="text")
-    joined = join(tables, dict.fromkeys(tables, BITS))
+    joined = join_runs(tables, dict.fromkeys(tables, BITS))
     assert list(dict.fromkeys(joined.condition.values)) == [
         f"{mask}_{text}" for mask in ("causal", "window") for text in ("letters", "figures")
     ]
     assert {*varied(joined)} == {"model.mask", "data.corpus"}
-    found, texts = contrasts(joined), ("text (12345678)", "text (abcdefgh)")
+    found, texts = contrast_conditions(joined), ("text (12345678)", "text (abcdefgh)")
     pairs = {("model.mask", "causal", "window", text) for text in texts}
     pairs |= {("data.corpus", *texts, mask) for mask in ("causal", "window")}
     columns = found[["setting", "before", "after", "held"]]

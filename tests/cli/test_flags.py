@@ -63,15 +63,15 @@ def test_bad_input_is_one_short_line(word, line):
 
 
 def test_an_experiment_is_found_by_path_or_name_and_files_come_first(tmp_path, monkeypatch):
-    assert flags.load(str(FILES / "decoder_small.py")).model.width == 512
+    assert flags.load_experiment(str(FILES / "decoder_small.py")).model.width == 512
     monkeypatch.chdir(tmp_path)
     for name in ("quickstart", "experiments/quickstart.py"):
         assert flags.find_file(name) == FILES / "quickstart.py"
-    assert isinstance(flags.load("untrained_bias:tiny"), UntrainedConfig)
+    assert isinstance(flags.load_experiment("untrained_bias:tiny"), UntrainedConfig)
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "quickstart.py").write_text("def get_config(): return 3")
     with pytest.raises(UserError, match="returns a int; return a Config or UntrainedConfig"):
-        flags.load("experiments/quickstart.py")
+        flags.load_experiment("experiments/quickstart.py")
     assert list(flags.list_experiments(tmp_path / "experiments")) == [("quickstart", "")]
 
 
@@ -89,7 +89,7 @@ def get_config():
 
 def test_numbers_of_numpy_and_jax_are_taken_as_pythons(tmp_path):
     (tmp_path / "experiment.py").write_text(OWN)
-    config = flags.load(str(tmp_path / "experiment.py"))
+    config = flags.load_experiment(str(tmp_path / "experiment.py"))
     assert [config.train.steps, config.train.beta1, config.train.seed] == [40, 0.5, 3]
     assert type(config.train.steps) is type(config.variants["a"]["train.seed"]) is int
 

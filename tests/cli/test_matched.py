@@ -28,7 +28,7 @@ def root(tmp_path):
     ]
     gains = "".join(json.dumps(line) + "\n" for line in scores)
     for kind, changes in KINDS.items():
-        joined_files.write(made(**changes), tmp_path / kind / "results.nc")
+        joined_files.write_table(made(**changes), tmp_path / kind / "results.nc")
         (tmp_path / kind / "train.jsonl").write_text(gains)
         (tmp_path / kind / log.SCORE).write_text('{"bits_per_character": 9.0}')
     return tmp_path
@@ -55,7 +55,7 @@ def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monk
     assert set(whole.setting) == {"model.sink", "model.qk_norm"}
     assert np.isfinite(on_disk.read_primary(root).change).all()
     assert "loss-matched: 2 contrasts" in capsys.readouterr().out
-    joined_files.write(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
+    joined_files.write_table(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
     assert "are outdated" in capsys.readouterr().out
 

@@ -11,7 +11,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files
 from anisoscope.training import log, loop
 from anisoscope.utils.errors import Stopped
-from anisoscope.utils.folder import claim
+from anisoscope.utils.folder import claim_folder
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.plot.tables import make_run, under
@@ -21,7 +21,7 @@ from tests.program import asked, main
 def write_run(path, seed=0, changes=None):
     """A run's folder as far as figures read it."""
     run = make_run(steps=(0, 1), layers=1, heads=1, batches=2, folds=2, nulls=(), seed=seed)
-    joined_files.write(under(run, changes or {}).results, path / "results.nc")
+    joined_files.write_table(under(run, changes or {}).results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
     (path / log.SCORE).write_text('{"bits_per_character": 2.3}')
@@ -64,7 +64,7 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):
     config = replace(tiny.config(), {"model.dtype": "auto"})
     assert training_stages.resolve_auto_dtype(config, tmp_path).model.dtype == "float32"
-    claim(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
+    claim_folder(tmp_path / "run", replace(config, {"model.dtype": "bfloat16"}), new=True)
     assert training_stages.resolve_auto_dtype(config, tmp_path / "run").model.dtype == "bfloat16"
 
 
@@ -122,7 +122,9 @@ def test_what_jax_reads_of_the_environment_changes_no_number():
 
 def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkeypatch):
     """Of two runs this process is the last in the second, and then in the experiment's folder."""
-    runs = {x: training_stages.Run(x, Config(), None, tmp_path / x) for x in ("first", "second")}
+    runs = {
+        x: training_stages.TrainingRun(x, Config(), None, tmp_path / x) for x in ("first", "second")
+    }
     is_last = {tmp_path / "first": False, tmp_path / "second": True, tmp_path: True}
     shares = {
         path: SimpleNamespace(end=lambda last=last: contextlib.nullcontext(last))
@@ -139,17 +141,19 @@ def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkey
 
     monkeypatch.setattr(training_stages.sweep, "sweep", sweep)
     monkeypatch.setattr(
-        training_stages.run_source, "open_checkpoints", lambda *arguments: arguments[-1]
+        training_stages.run_source, "open_run_source", lambda *arguments: arguments[-1]
     )
     monkeypatch.setattr(
         training_stages.on_disk, "write_run", lambda name, path: written.append(name)
     )
-    monkeypatch.setattr(training_stages.on_disk, "write", lambda *arguments: [joined.copy()])
+    monkeypatch.setattr(
+        training_stages.on_disk, "write_experiment", lambda *arguments: [joined.copy()]
+    )
     for run in runs.values():
         run.folder.mkdir()
     request, stop = SimpleNamespace(root=tmp_path), SimpleNamespace(check=lambda what: None)
     work = training_stages.Work(
         SimpleNamespace(primary=()), runs, request, ["measure"], stop, shares
     )
-    training_stages.measure(work)
+    training_stages.measure_runs(work)
     assert joined == written == ["second", "first"]

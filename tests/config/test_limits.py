@@ -7,7 +7,7 @@ from anisoscope.cli.training_stages import check_run
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.variants import expand
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import replace, settings
+from anisoscope.utils.settings import replace, walk_settings
 
 MASKED = {"objective": "masked"}
 ALONE = [  # is refused in a line that names the setting
@@ -72,5 +72,5 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(settings, words):
 
 def test_every_setting_says_what_it_means():
     for kind in flags.KINDS:
-        for one in settings(kind()):
+        for one in walk_settings(kind()):
             assert one.metadata["help"], f"{kind.__name__}.{one.name}"

@@ -18,7 +18,7 @@ def test_members_are_every_weight_seed_with_every_data_seed_as_plain_runs():
     config = Config(train=TrainConfig(seed=5, data_seed=1, num_seeds=2, num_data_seeds=3))
     runs = variants.single_runs(config)
     assert list(runs) == [f"weights_{w}_data_{d}" for w in (5, 6) for d in (1, 2, 3)]
-    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seeds(
+    assert [(run.train.seed, run.train.data_seed) for run in runs.values()] == variants.seed_pairs(
         config.train
     )
     for run in runs.values():
@@ -84,4 +84,4 @@ def test_an_experiment_with_an_unknown_or_ill_typed_variant_is_refused():
     [({"seed": 7}, [(7, 7)]), ({"seed": 7, "num_seeds": 2}, [(7, 7), (7, 8), (8, 7), (8, 8)])],
 )
 def test_seeds_of_data_that_are_left_out_follow_those_of_weights(train, seeds):
-    assert variants.seeds(TrainConfig(**train)) == seeds
+    assert variants.seed_pairs(TrainConfig(**train)) == seeds

@@ -22,7 +22,7 @@ def decoded(loaded: corpus.Corpus) -> bytes:
 def test_tokens_stand_for_the_bytes_in_use(tmp_path):
     path = tmp_path / "fox.txt"
     path.write_bytes(TEXT)
-    loaded = corpus.load(DataConfig(path=str(path)), context=16)
+    loaded = corpus.load_corpus(DataConfig(path=str(path)), context=16)
     assert loaded.name == "fox.txt"
     assert loaded.origin == str(path)
     assert loaded.vocabulary == bytes(sorted(set(TEXT)))
@@ -33,7 +33,7 @@ def test_tokens_stand_for_the_bytes_in_use(tmp_path):
     assert loaded.train.dtype == np.uint8
     assert decoded(loaded) == TEXT
     path.write_bytes(TEXT + random.Random(0).randbytes(20_000))
-    loaded = corpus.load(DataConfig(path=str(path)), context=16)
+    loaded = corpus.load_corpus(DataConfig(path=str(path)), context=16)
     assert loaded.vocab_size == 257
     assert decoded(loaded) == path.read_bytes()
 
@@ -44,7 +44,7 @@ def test_split_of_the_whole_enwik8(monkeypatch):
     )
     monkeypatch.setattr(corpus, "read_text", lambda *_: text)
     monkeypatch.setattr(enwik8, "SHA256", hashlib.sha256(text).hexdigest())
-    loaded = corpus.load(DataConfig(path="enwik8"), context=512)
+    loaded = corpus.load_corpus(DataConfig(path="enwik8"), context=512)
     train, valid, test = loaded.train, loaded.valid, loaded.test
     assert [len(train), len(valid), len(test)] == [90_000_000, 5_000_000, 5_000_000]
     assert bytes([train[-1], valid[0], valid[-1], test[0], test[-1]]) == b"abbcc"
@@ -56,9 +56,9 @@ def test_too_short(tmp_path, refused, monkeypatch, size, split, has):
     path = tmp_path / "short.txt"
     monkeypatch.setattr(corpus, "read_text", lambda *_: TEXT[:size])
     with refused(f"short.txt ({path})", f"{split} split has {has}", "needs 18"):
-        corpus.load(DataConfig(path=str(path)), context=17)
+        corpus.load_corpus(DataConfig(path=str(path)), context=17)
     monkeypatch.setattr(corpus, "read_text", lambda *_: TEXT[:360])
-    assert len(corpus.load(DataConfig(path=str(path)), context=17).test) == 18
+    assert len(corpus.load_corpus(DataConfig(path=str(path)), context=17).test) == 18
 
 
 def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
@@ -66,7 +66,7 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     wrong = tmp_path / "copy.txt"
     wrong.write_bytes(text[:-1] + b"?")
     with refused(str(wrong), "size of enwik8 (300,000 bytes)", "not its sha256"):
-        corpus.load(DataConfig(path=str(wrong)), context=16)
+        corpus.load_corpus(DataConfig(path=str(wrong)), context=16)
     for name, content in (
         ("enwik8", text[:-9]),
         ("enwik8.zip", zipped(enwik8=text[:-9])),
@@ -75,7 +75,7 @@ def test_claims_of_the_whole_enwik8_are_checked(published, tmp_path, refused):
     ):
         (tmp_path / name).write_bytes(content)
         with refused(str(tmp_path / name), "of the 300,000 bytes of enwik8", "rename it"):
-            corpus.load(DataConfig(path=str(tmp_path / name)), context=16)
+            corpus.load_corpus(DataConfig(path=str(tmp_path / name)), context=16)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 999), (0, 1000), (0, 2000), (1, 2000), (0, 3000)])
@@ -88,19 +88,19 @@ def test_a_text_that_begins_as_enwik8_is_told_and_not_taken_for_it(
     monkeypatch.setattr(enwik8, "SIZE", 2500)
     (tmp_path / "part.bin").write_bytes(text[start:end])
     begins = " (begins as enwik8)" * (start == 0 and 1000 <= end < 2500)
-    found = corpus.load(DataConfig(path=str(tmp_path / "part.bin")), context=16).name
+    found = corpus.load_corpus(DataConfig(path=str(tmp_path / "part.bin")), context=16).name
     assert found == f"part.bin{begins}"
 
 
 def test_language_reference(refused):
-    loaded = corpus.load(DataConfig(source="pydoc"), context=512)
+    loaded = corpus.load_corpus(DataConfig(source="pydoc"), context=512)
     assert loaded.name == f"pydoc (Python {platform.python_version()})"
     assert loaded.origin == f"Python {platform.python_version()}"
     assert b'The "assert" statement' in decoded(loaded)
-    assert corpus.load(DataConfig(source="pydoc"), context=512).sha256 == loaded.sha256
+    assert corpus.load_corpus(DataConfig(source="pydoc"), context=512).sha256 == loaded.sha256
     assert 300_000 < len(loaded.train) < 700_000
     with refused("data.source=pydoc", "data.path", "leave out one of the two"):
-        corpus.load(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
+        corpus.load_corpus(DataConfig(source="pydoc", path="enwik8.zip"), context=16)
 
 
 def test_cleaned(tmp_path, monkeypatch, capfd, refused):
@@ -108,7 +108,7 @@ def test_cleaned(tmp_path, monkeypatch, capfd, refused):
     path = tmp_path / "fox.txt"
     path.write_bytes(wikitext)
     monkeypatch.setattr(clean, "UNIT", 1000)
-    loaded = corpus.load(DataConfig(path=str(path), clean=True), context=16)
+    loaded = corpus.load_corpus(DataConfig(path=str(path), clean=True), context=16)
     assert loaded.name == "fox.txt, cleaned"
     assert decoded(loaded) == b"\n\n".join([b"The quick brown fox over."] * 200)
     assert loaded.sha256 == hashlib.sha256(decoded(loaded)).hexdigest()
@@ -117,4 +117,4 @@ def test_cleaned(tmp_path, monkeypatch, capfd, refused):
     assert "cleaning" in output.err
     path.write_bytes(b"{{fox}}" * 1000)
     with refused("fox.txt, cleaned", "train split has 0"):
-        corpus.load(DataConfig(path=str(path), clean=True), context=16)
+        corpus.load_corpus(DataConfig(path=str(path), clean=True), context=16)

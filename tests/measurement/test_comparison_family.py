@@ -10,7 +10,7 @@ import pytest
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places
 from tests import reference_comparison as reference
 
@@ -44,7 +44,7 @@ def program():
         permuted_NPD = resid_NXD[:, null_models.permuted(PICKS, WINDOWS, TIME, KEY)]
         sample = Sample(resid_NXD[:, PICKS], None, Places(PICKS // TIME, PICKS % TIME))
         others = {"last": other_NXD[:, PICKS]}
-        return panel({MEASURED: sample}, others, settings, KEY, permuted_NPD=permuted_NPD)
+        return measure_panel({MEASURED: sample}, others, settings, KEY, permuted_NPD=permuted_NPD)
 
     return jax.jit(of)
 

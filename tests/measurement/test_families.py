@@ -8,7 +8,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import NULLS, MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, NULLS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import (
     FAMILIES,
@@ -17,7 +17,7 @@ from anisoscope.measurement.families.registry import (
     quantities,
 )
 from anisoscope.measurement.intervals import KINDS
-from anisoscope.measurement.panel import MEASURED, Sample, panel
+from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics.logit_lens import build_unembedding
 
@@ -42,7 +42,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     points = cloud.reshape(2, -1, WIDTH)
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
-    families = tuple(name for name, family in FAMILIES.items() if family.input_kind != "vectors")
+    families = tuple(name for name, kind in INPUT_KINDS.items() if kind != "vectors")
     settings = MeasureConfig(points=WINDOWS * TIME, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
@@ -57,9 +57,9 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
     others = {"previous": points + np.float32(0.1), "last": points[::-1]}
     key = jax.random.key(settings.seed)
-    found = jax.jit(lambda sample, others: panel({MEASURED: sample}, others, settings, key))(
-        sample, others
-    )[MEASURED]
+    found = jax.jit(
+        lambda sample, others: measure_panel({MEASURED: sample}, others, settings, key)
+    )(sample, others)[MEASURED]
     return {
         name: pinned(np.asarray(found[name]), bool(quantity.resampling))
         for name, quantity in quantities().items()

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import OPTIONAL
+from anisoscope.config.measure_config import INPUT_KINDS, OPTIONAL_FAMILIES
 from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
@@ -24,7 +24,7 @@ APPROXIMATE = (
     "marchenko_pastur_rank",
     "gavish_donoho_rank",
 )
-OF_CLOUD = [name for name in OPTIONAL if FAMILIES[name].input_kind == "cloud"]
+OF_CLOUD = [name for name in OPTIONAL_FAMILIES if INPUT_KINDS[name] == "cloud"]
 
 
 def measured(name, kept=slice(None), folds=1):

@@ -81,7 +81,7 @@ def test_unrelated_clouds_and_linear_ones_have_known_values():
     half = np.concatenate([x, np.zeros_like(x)], axis=1)
     both = np.concatenate([x, x @ rotation(64)], axis=1).astype(np.float32)
     for wide in (half, both):
-        np.testing.assert_allclose(metric.basis(wide).rank, 64)
+        np.testing.assert_allclose(metric.column_basis(wide).rank, 64)
 
 
 def test_copies_count_once_in_the_imbalance():

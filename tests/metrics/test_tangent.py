@@ -9,9 +9,9 @@ from tests.metrics.clouds import rotation
 POINTS, WIDTH, RANK, COUNT = 240, 24, 4, 20
 
 semi_nmf = jax.jit(tangent.semi_nmf, static_argnums=2)
-start = jax.jit(tangent.start, static_argnums=2)
-principal = jax.jit(tangent.principal, static_argnums=1)
-energy, variance_share = jax.jit(tangent.energy), jax.jit(tangent.variance_share)
+start = jax.jit(tangent.initial_weights, static_argnums=2)
+principal = jax.jit(tangent.principal_directions, static_argnums=1)
+energy, variance_share = jax.jit(tangent.energy_share), jax.jit(tangent.variance_share)
 random_frames = jax.jit(tangent.random_frames, static_argnums=2)
 equal_energy_frames = jax.jit(tangent.equal_energy_frames, static_argnums=3)
 isoscore_outside = jax.jit(
@@ -59,7 +59,7 @@ def test_a_start_gives_every_point_to_the_nearest_of_points_drawn():
     assert set(np.unique(begin)) == {np.float32(0.2), np.float32(1.2)}
     np.testing.assert_allclose(begin.sum(1), 1 + 0.2 * RANK, rtol=1e-6)
     with pytest.raises(ValueError, match="rank is 9, and there are 5 points"):
-        tangent.start(points[:5], jax.random.key(0), 9)
+        tangent.initial_weights(points[:5], jax.random.key(0), 9)
     # copies of 12 points
     few = points[np.random.default_rng(0).choice(12, POINTS, p=np.r_[0.89, np.full(11, 0.01)])]
     for seed in range(3):
@@ -141,7 +141,7 @@ def test_a_gradient_inside_the_proxy_has_all_its_energy_there_and_an_isotropic_o
     inside = (generator.normal(size=(POINTS, RANK)) @ q.T).astype(np.float32)
     np.testing.assert_allclose(energy(q, inside), 1, rtol=1e-5)
     isotropic = generator.normal(size=(100_000, WIDTH)).astype(np.float32)
-    assert tangent.energy(q, isotropic) == pytest.approx(RANK / WIDTH, rel=0.01)
+    assert tangent.energy_share(q, isotropic) == pytest.approx(RANK / WIDTH, rel=0.01)
     points = np.vstack(
         [np.diag(np.arange(1.0, WIDTH + 1)), -np.diag(np.arange(1.0, WIDTH + 1))]
     ).astype(np.float32)
@@ -154,7 +154,7 @@ def test_a_gradient_inside_the_proxy_has_all_its_energy_there_and_an_isotropic_o
 def test_random_frames_in_the_complement_have_the_mean_energy_that_the_proxy_leaves():
     gradient, q = stretched(), frame()
     frames = tangent.random_frames(q, jax.random.key(0), 4000)
-    energies = jax.vmap(lambda one: tangent.energy(one, gradient))(frames)
+    energies = jax.vmap(lambda one: tangent.energy_share(one, gradient))(frames)
     own = float(energy(q, gradient))
     expected = (1 - own) * RANK / (WIDTH - RANK)
     assert energies.mean() == pytest.approx(expected, rel=0.02)

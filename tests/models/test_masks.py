@@ -70,6 +70,6 @@ CHANGED = {
 def test_what_is_told_is_every_setting_but_seeds_and_how_it_is_computed():
     assert set(described_fields()) == CHANGED.keys()
     for name, value in CHANGED.items():
-        mask = {"mask": name} if name in masks.settings() else {}
+        mask = {"mask": name} if name in masks.mask_settings() else {}
         changed = dataclasses.replace(MODEL, **mask | {name: value})
         assert describe_model(changed) != describe_model(dataclasses.replace(MODEL, **mask)), name

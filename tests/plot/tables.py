@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.measure_config import DEFAULT, MeasureConfig
+from anisoscope.config.measure_config import DEFAULT_FAMILIES, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.data.unigrams import BINS
@@ -24,8 +24,8 @@ from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results import kept_vectors
 from anisoscope.results.derived import averages, excess_name
-from anisoscope.results.join import joined
-from anisoscope.results.replicates_table import table
+from anisoscope.results.join import join_steps
+from anisoscope.results.replicates_table import build_table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
 from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, ROWS, WEIGHT_CHANGES
@@ -82,13 +82,13 @@ def make_run(
                     )
             if step == steps[0] and name in FIRST_HAS_NONE:
                 values[MEASURED][name] *= np.nan
-        raw[step] = table(values, step, POSITION_SETS, attributes)
+        raw[step] = build_table(values, step, POSITION_SETS, attributes)
         if "projection" not in without:
             vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
             raw[step] = raw[step].assign(
-                kept_vectors.labeled(vectors, np.arange(POINTS), 512, head=0)
+                kept_vectors.label_vectors(vectors, np.arange(POINTS), 512, head=0)
             )
-    results, _ = joined(raw, DEFAULT, nulls)
+    results, _ = join_steps(raw, DEFAULT_FAMILIES, nulls)
     results.attrs = attributes
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
     results["validation_gain_over_unigram"] = "step", gains, {"units": "bit"}

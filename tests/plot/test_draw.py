@@ -84,7 +84,7 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(
             assert not any(word in content for word in (b"/Type3", b"CreationDate"))
     before = dict(matplotlib.rcParams)
     with matplotlib.rc_context({"font.size": 20, "pdf.fonttype": 3, "savefig.bbox": "tight"}):
-        second = draw.draw(some, {"decoder": short}, tmp_path)
+        second = draw.save_figures(some, {"decoder": short}, tmp_path)
     assert dict(matplotlib.rcParams) == before
     for one, two in zip(paths, second, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name

@@ -15,8 +15,8 @@ from anisoscope.analysis import run_summaries as tables
 from anisoscope.analysis.claims import verdicts as claims
 from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.plot import draw, experiment_figures
-from anisoscope.plot.experiment_figures import CONTRASTED, Compared, contrasts
-from anisoscope.plot.run_tables import Run, over_seeds
+from anisoscope.plot.experiment_figures import CONTRASTED, Compared, draw_contrasts
+from anisoscope.plot.run_tables import Run, average_seeds
 from tests.plot.reading import caption_of, inside
 from tests.plot.tables import changed, make_run, under
 
@@ -44,7 +44,7 @@ def runs() -> dict[str, Run]:
 
 @pytest.fixture(scope="module")
 def together(runs) -> dict[str, Run]:
-    return over_seeds(runs)
+    return average_seeds(runs)
 
 
 def test_seeds_are_averaged_and_the_band_is_their_range(runs, together):
@@ -78,7 +78,7 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs, together):
     lost = changed(
         runs["plain_1"], lambda table: table.assign({gain: table[gain].where(table.step != 1)})
     )
-    lacks = over_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results[gain]
+    lacks = average_seeds({"plain_0": runs["plain_0"], "plain_1": lost})["plain"].results[gain]
     assert np.isnan(lacks).values.tolist() == [False, True, False]
     heads = mean.query_key_alignment  # those of two seeds have nothing in common
     for seed in (0, 1):
@@ -90,12 +90,12 @@ def test_seeds_are_averaged_and_the_band_is_their_range(runs, together):
 def joined(runs) -> pd.DataFrame:
     results = {name: run.results for name, run in runs.items()}
     bits = {name: {"test_bits": 2.0 + i, "valid_bits": 2.0} for i, name in enumerate(runs)}
-    whole = tables.join(results, bits)
-    return changes.contrasts(whole)
+    whole = tables.join_runs(results, bits)
+    return changes.contrast_conditions(whole)
 
 
 def test_contrasts_are_drawn_as_they_stand_in_the_table(together, joined):
-    figure = contrasts(Compared(together, joined))
+    figure = draw_contrasts(Compared(together, joined))
     inside(figure, "contrasts")
     table = joined[joined.positions == "all"].set_index(["quantity", "setting"])
     for ax, name in zip(figure.axes, CONTRASTED, strict=False):

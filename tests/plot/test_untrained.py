@@ -31,8 +31,8 @@ def make(**settings):
             }
             values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
             values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
-            parts.append(untrained_tables.table(config, kind, index, values))
-    return untrained_tables.summary(config, untrained_tables.combine(config, parts))
+            parts.append(untrained_tables.kind_table(config, kind, index, values))
+    return untrained_tables.summarize_untrained(config, untrained_tables.combine(config, parts))
 
 
 # as many panels as there can be; both orders in the next

@@ -58,4 +58,4 @@ def values(
 def table(
     measured: dict[str, replicates_table.Arrays], step: int = 7, **attributes: str
 ) -> xr.Dataset:
-    return replicates_table.table(measured, step, POSITIONS, ATTRIBUTES | attributes)
+    return replicates_table.build_table(measured, step, POSITIONS, ATTRIBUTES | attributes)

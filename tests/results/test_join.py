@@ -8,10 +8,10 @@ import xarray as xr
 from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
-from anisoscope.results.derived import over_blocks
+from anisoscope.results.derived import block_average
 from anisoscope.results.frame import to_frame
-from anisoscope.results.join import joined, scores, tidy, write
-from anisoscope.results.summary import summary
+from anisoscope.results.join import join_steps, scores, tidy, write_joined
+from anisoscope.results.summary import summarize_checkpoint
 from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
 
 ALL = tuple(FAMILIES)
@@ -24,14 +24,14 @@ def tables():
 
 @pytest.fixture(scope="module")
 def whole(tables):
-    return joined(tables, ALL, NULLS)
+    return join_steps(tables, ALL, NULLS)
 
 
 def test_results_and_batches_are_those_of_every_step(tables, whole):
     results, batches = whole
     assert list(results.step.values) == list(batches.step.values) == [0, 7]
     for step, one in tables.items():
-        expected = summary(one, tables[0], NULLS)
+        expected = summarize_checkpoint(one, tables[0], NULLS)
         for every, part in zip((results, batches), expected, strict=True):
             assert set(every.data_vars) == set(part.data_vars)
             for name in part.data_vars:
@@ -48,7 +48,7 @@ def test_a_run_on_disk_has_them_all_and_the_noise_floor_of_a_quantity(tables, wh
     """
     noise = '{"anisotropy": 2e-7, "twonn": NaN, "elsewhere": 1.0}'
     about = {"run": "renamed", "corpus": "letters", "noise_floor": noise}
-    write(tmp_path, tables, ALL, NULLS, about)
+    write_joined(tmp_path, tables, ALL, NULLS, about)
     results, batches = (
         joined_files.read_table(tmp_path / name) for name in ("results.nc", "batches.nc")
     )
@@ -56,7 +56,7 @@ def test_a_run_on_disk_has_them_all_and_the_noise_floor_of_a_quantity(tables, wh
     xr.testing.assert_equal(results, whole[0])
     xr.testing.assert_equal(batches, whole[1])
     marked = {name for name in results.data_vars if "noise_floor" in results[name].attrs}
-    assert marked == {"anisotropy", over_blocks("anisotropy")}
+    assert marked == {"anisotropy", block_average("anisotropy")}
     frame = pd.read_csv(tmp_path / "results.csv")
     assert set(frame[frame.noise_floor.notna()].metric) == marked
     assert set(frame.noise_floor.dropna()) == {2e-7}
@@ -71,7 +71,7 @@ def test_a_step_without_a_quantity_has_nan(tables, whole):
     part["twonn"] = (
         part["twonn"].where(part["cloud"] != "gaussian").assign_attrs(clouds="measured,shuffled")
     )
-    results, batches = joined({0: tables[0], 7: part}, ALL, NULLS)
+    results, batches = join_steps({0: tables[0], 7: part}, ALL, NULLS)
     whole, of_clouds = whole
     for name in ("query_drift", "gride"):
         assert np.isnan(results[name].sel(step=7)).all()
@@ -92,13 +92,13 @@ def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(table
     like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
     vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
     whole = tables[7].assign(previous_step=xr.DataArray(3), **vectors)
-    results, _ = joined({0: tables[0], 7: whole}, ALL, ())
+    results, _ = join_steps({0: tables[0], 7: whole}, ALL, ())
     assert list(results.previous_step.values) == [-1, 3]
     finite = np.isfinite(results.query_projection).all(["block", "vector", "axis"])
     assert list(finite.values) == [False, True]
-    results, batches = joined({7: whole}, ("dimension",), ())
+    results, batches = join_steps({7: whole}, ("dimension",), ())
     assert set(batches.data_vars) == {"twonn", "duplicate_points"}
-    assert set(results.data_vars) == {*batches, *map(over_blocks, batches)}
+    assert set(results.data_vars) == {*batches, *map(block_average, batches)}
 
 
 def test_tidy_has_one_row_a_number(whole):
@@ -107,7 +107,7 @@ def test_tidy_has_one_row_a_number(whole):
     further = 3 * LAYERS + 7 * LAYERS + LAYERS**2
     averages = 3 + 3 + 7 + (BLOCKS + 1)  # of one number a layer, of top, of neighbors, of heads
     assert len(frame) == 2 * S * (3 * LAYERS + BLOCKS * HEADS + further + averages)
-    averaged = map(over_blocks, {*NAMES} - {"cka_layers"})
+    averaged = map(block_average, {*NAMES} - {"cka_layers"})
     assert set(frame.metric) == {*NAMES, "query_drift_over_heads", *averaged}
     places = ["step", "positions", "metric", "layer", "head", "axis", "at"]
     assert not frame.duplicated(places).any()

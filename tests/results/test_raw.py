@@ -9,7 +9,7 @@ import xarray as xr
 from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
-from anisoscope.results.replicates_table import merged, missing_families
+from anisoscope.results.replicates_table import merge_families, missing_families
 from anisoscope.utils.errors import RunError, UserError
 from tests.results.made import CLOUDS, MADE_BY, table, values
 
@@ -91,7 +91,7 @@ def bits(dataset):
 def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
     old = complete(0, ("dimension", "spectrum"), ("shuffled",)).assign(previous_step=3)
     new = complete(1, ("spectrum", "dimension", "similarity"), ("gaussian", "shuffled"))
-    whole = merged(old, new.assign(previous_step=4), ("dimension", "similarity"))
+    whole = merge_families(old, new.assign(previous_step=4), ("dimension", "similarity"))
     assert list(whole["cloud"].values) == ["measured", "gaussian", "shuffled"]
     for name in (name for name in quantities() if name in whole):
         source = old if name in FAMILIES["spectrum"].quantities else new
@@ -102,7 +102,7 @@ def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
     assert np.isnan(whole.anisotropy.sel(cloud="gaussian")).all()
     assert whole.previous_step == 3  # of the comparisons that are kept
     assert missing_families(whole, ("spectrum", "dimension", "similarity"), ("shuffled",)) == ()
-    assert merged(old, new.assign(previous_step=4), ("comparison",)).previous_step == 4
+    assert merge_families(old, new.assign(previous_step=4), ("comparison",)).previous_step == 4
 
 
 def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):
@@ -129,7 +129,7 @@ def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_
 @pytest.fixture
 def folder(tmp_path):
     for step in (0, 4):
-        joined_files.write(table(values(step), step), tmp_path / f"{step}.nc")
+        joined_files.write_table(table(values(step), step), tmp_path / f"{step}.nc")
     return tmp_path
 
 
@@ -156,18 +156,20 @@ def test_a_table_of_another_schema_is_refused(folder, monkeypatch):
 
 
 def test_a_table_survives_the_disk_and_nothing_half_written_stays(old, tmp_path):
-    joined_files.write(old, tmp_path / "measurements" / "7.nc")
+    joined_files.write_table(old, tmp_path / "measurements" / "7.nc")
     again = joined_files.read_table(tmp_path / "measurements" / "7.nc")
     xr.testing.assert_identical(again.drop_attrs(), old.drop_attrs())
     assert again.attrs["corpus"] == "letters"
     assert [p.name for p in (tmp_path / "measurements").iterdir()] == ["7.nc"]
-    joined_files.write(again.isel(layer=[0, 1]), tmp_path / "part.nc")  # with a digest of its own
+    joined_files.write_table(
+        again.isel(layer=[0, 1]), tmp_path / "part.nc"
+    )  # with a digest of its own
     assert joined_files.read_table(tmp_path / "part.nc").sizes["layer"] == 2
 
 
 def test_a_flipped_byte_is_never_read_as_other_numbers(old, tmp_path):
     path = tmp_path / "7.nc"
-    joined_files.write(old[["anisotropy", "twonn"]], path)
+    joined_files.write_table(old[["anisotropy", "twonn"]], path)
     content = path.read_bytes()
     rng = np.random.default_rng(0)
     name = content.index(b"table_sha256")

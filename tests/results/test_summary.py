@@ -4,7 +4,7 @@ from scipy import stats
 
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import clip, estimate
-from anisoscope.results.summary import summary
+from anisoscope.results.summary import summarize_checkpoint
 from tests.results.made import NAMES, NULLS, G, table, values
 
 
@@ -19,7 +19,7 @@ def untrained():
 
 
 def test_results_hold_moments_and_intervals_and_batches_one_value_per_cloud(raw):
-    results, batches = summary(raw, None, ())
+    results, batches = summarize_checkpoint(raw, None, ())
     shared = ("step", "statistic", "positions")
     assert results.anisotropy.dims == (*shared, "layer")
     assert results.query_drift.dims == (*shared, "block", "head")
@@ -45,7 +45,7 @@ def test_the_interval_of_a_value_ends_where_its_range_does_and_that_of_an_excess
     """The values are uniform on [0, 1], with 4 replicates far apart: their intervals reach
     beyond.
     """
-    results, _ = summary(raw, untrained, NULLS)
+    results, _ = summarize_checkpoint(raw, untrained, NULLS)
     assert results.anisotropy.attrs["range"] == "0 to 1"
     assert results.query_drift.attrs["range"] == "0 to inf"
     for name in (
@@ -98,7 +98,9 @@ def by_hand(own, null, kind, axes):
     ],
 )
 def test_an_average_is_resampled_as_its_terms_are(raw, name, average, place, pick, axes):
-    results = summary(raw, None, ("shuffled",))[0].sel(step=7, positions="all", **place)
+    results = summarize_checkpoint(raw, None, ("shuffled",))[0].sel(
+        step=7, positions="all", **place
+    )
     assert results[average].attrs["resampling"] == results[name].attrs["resampling"] != "batches"
     assert "mean over" in results[average].attrs["long_name"]
     own, null = (
@@ -115,7 +117,7 @@ def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for
     measured = values()["measured"]["twonn"].copy()
     measured[:, :, 0] = np.nan
     measured[1, 0, 2, 0] = np.inf
-    results, _ = summary(table({"measured": {"twonn": measured}}), None, ())
+    results, _ = summarize_checkpoint(table({"measured": {"twonn": measured}}), None, ())
     mean = results.twonn_over_blocks.sel(step=7, statistic="mean")
     assert np.isnan(mean.sel(positions="all"))
     np.testing.assert_allclose(
@@ -126,10 +128,12 @@ def test_a_layer_without_a_number_leaves_no_average_and_the_embedding_counts_for
 def test_counts_have_the_interval_of_the_batches_and_one_batch_has_no_deviation_but_an_interval(
     raw,
 ):
-    one = summary(raw, None, ())[0].duplicate_points.sel(statistic="low").values[0, 0, 0]
+    one = (
+        summarize_checkpoint(raw, None, ())[0].duplicate_points.sel(statistic="low").values[0, 0, 0]
+    )
     found = estimate(values()["measured"]["duplicate_points"][:, 0, :1], "")
     np.testing.assert_allclose(one, np.maximum(found.low, 0))
-    results, batches = summary(raw.isel(batch=[0]), None, ())
+    results, batches = summarize_checkpoint(raw.isel(batch=[0]), None, ())
     assert np.isnan(results.anisotropy.sel(statistic="std")).all()
     assert np.isfinite(results.anisotropy.sel(statistic="low")).all()
     np.testing.assert_allclose(
@@ -138,7 +142,7 @@ def test_counts_have_the_interval_of_the_batches_and_one_batch_has_no_deviation_
 
 
 def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained):
-    results = summary(raw, untrained, NULLS)[0].sel(step=7, positions="all", layer=1)
+    results = summarize_checkpoint(raw, untrained, NULLS)[0].sel(step=7, positions="all", layer=1)
     assert list(results["null"].values) == [*NULLS]
     models = values() | {"untrained": values(1)["measured"]}
     own = models["measured"]["twonn"][:, 0, 1].astype(float)
@@ -156,11 +160,13 @@ def test_the_excess_is_that_of_each_replicate_over_its_null_model(raw, untrained
 
 
 def test_what_a_null_model_does_not_have_is_nan_and_what_none_has_is_not_there(raw, untrained):
-    results = summary(raw, untrained, NULLS)[0]
+    results = summarize_checkpoint(raw, untrained, NULLS)[0]
     assert np.isnan(results.query_drift_excess.sel(null="gaussian")).all()
     assert np.isfinite(results.query_drift).all()
     assert np.isfinite(results.query_drift_excess.sel(null=["shuffled", "untrained"])).all()
     assert "cka_layers_excess" not in results
-    assert "query_drift_excess" not in summary(raw, untrained, ("gaussian",))[0]
-    assert "null" not in summary(raw, untrained, ())[0].coords
-    assert np.isnan(summary(raw, None, NULLS)[0].twonn_excess.sel(null="untrained")).all()
+    assert "query_drift_excess" not in summarize_checkpoint(raw, untrained, ("gaussian",))[0]
+    assert "null" not in summarize_checkpoint(raw, untrained, ())[0].coords
+    assert np.isnan(
+        summarize_checkpoint(raw, None, NULLS)[0].twonn_excess.sel(null="untrained")
+    ).all()

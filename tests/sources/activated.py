@@ -7,7 +7,7 @@ import functools
 import jax
 import numpy as np
 
-from anisoscope.config.measure_config import DEFAULT, NULLS, MeasureConfig
+from anisoscope.config.measure_config import DEFAULT_FAMILIES, NULLS, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.models.masks import visible_keys
@@ -21,7 +21,7 @@ TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTE
 PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=add_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
-FAMILIES, QUANTITIES, COORDINATES = DEFAULT, families.quantities(), families.coordinates()
+FAMILIES, QUANTITIES, COORDINATES = DEFAULT_FAMILIES, families.quantities(), families.coordinates()
 MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
 
 

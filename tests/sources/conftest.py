@@ -13,7 +13,7 @@ from tests.sources.swept import measured
 def trained(tmp_path_factory):
     """A run trained to its end, to be copied: [folder, config]."""
     root, config = tmp_path_factory.mktemp("trained") / "run", tiny.config()
-    folder.claim(root, config, new=True)
+    folder.claim_folder(root, config, new=True)
     folder.record_environment(root, tiny.corpus().record())
     with Stop() as stop:
         loop.train(config, tiny.corpus(), {"run": root}, "run", stop)

@@ -16,9 +16,7 @@ VALUE = {"statistic": "mean"}
 
 def measured(config, folder, corpus=None, name="run"):
     with Stop() as stop:
-        sweep.sweep(
-            run_source.open_checkpoints(config, corpus or tiny.corpus(), folder, name), stop
-        )
+        sweep.sweep(run_source.open_run_source(config, corpus or tiny.corpus(), folder, name), stop)
 
 
 def traces(monkeypatch):

@@ -197,7 +197,7 @@ def test_programs_are_lowered_for_accelerators(of):
     function, arguments = jax.jit(function), (*arguments, PROBE, visible("causal"))
     if of == "training step":
         config = replace(training.config(), {"model.dtype": "bfloat16"})
-        made = train_program.make_program(config, training.corpus())
+        made = train_program.make_train_program(config, training.corpus())
         function, arguments = made.steps, (made.create(), made.tokens_N, made.data_R, np.int32(1))
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
     exported = jax.export.export(function, platforms=("cuda", "tpu"))(*shapes)

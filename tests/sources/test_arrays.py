@@ -186,9 +186,9 @@ def test_chunks_are_measured_by_themselves_and_averaged():
 @pytest.mark.slow
 def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeypatch):
     """One draw for all would not average out; a seed that is compiled in costs a compilation."""
-    traced, inner = [], array_chunks.panel
+    traced, inner = [], array_chunks.measure_panel
     monkeypatch.setattr(
-        array_chunks, "panel", lambda *of, **more: (traced.append(1), inner(*of, **more))[1]
+        array_chunks, "measure_panel", lambda *of, **more: (traced.append(1), inner(*of, **more))[1]
     )
     cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75
     given = {"families": ("dimension",), "nulls": ("gaussian",), "folds": 2}

@@ -16,7 +16,7 @@ def probe(tokens=TOKENS, folds=FOLDS):
 
 
 def describe(config, corpus):
-    source = run_source.Checkpoints(config, corpus, None, "run", [], None)
+    source = run_source.RunSource(config, corpus, None, "run", [], None)
     return source.attributes(sweep.Target(sweep.STREAM, None, ()), {})
 
 

@@ -8,7 +8,7 @@ import anisoscope
 from anisoscope import make_measure
 from anisoscope.config.run_config import DataConfig
 from anisoscope.sources import finished_run
-from anisoscope.sources.finished_run import open_run
+from anisoscope.sources.finished_run import open_finished_run
 from anisoscope.utils.errors import UserError
 from tests import tiny
 from tests.program import ROOT, run_examples, run_notebook
@@ -17,7 +17,7 @@ from tests.program import ROOT, run_examples, run_notebook
 @pytest.fixture(autouse=True)
 def same_text(monkeypatch):
     """The text of a run is that of the tests, whatever its settings name."""
-    monkeypatch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus())
+    monkeypatch.setattr(finished_run.corpus, "load_corpus", lambda data, context: tiny.corpus())
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def finished(trained):
 
 
 def test_a_run_gives_its_checkpoints_as_parameters_of_one_function(finished):
-    opened = open_run(finished)
+    opened = open_finished_run(finished)
     assert opened.steps == [0, 1, 2, 4, 5, 6]
     assert opened.config.data == DataConfig(source="pydoc")
     tokens_WT = opened.windows(4)
@@ -61,13 +61,15 @@ def test_what_is_no_run_is_refused(finished, tmp_path):
         anisoscope.open_run(tmp_path)
     (tmp_path / "config.json").write_text((finished / "config.json").read_text())
     with pytest.raises(UserError, match="has no checkpoints"):
-        open_run(tmp_path)
+        open_finished_run(tmp_path)
 
 
 def test_a_text_that_has_changed_since_is_refused(finished, monkeypatch):
-    monkeypatch.setattr(finished_run.corpus, "load", lambda data, context: tiny.corpus(seed=1))
+    monkeypatch.setattr(
+        finished_run.corpus, "load_corpus", lambda data, context: tiny.corpus(seed=1)
+    )
     with pytest.raises(UserError, match="trained on another corpus"):
-        open_run(finished)
+        open_finished_run(finished)
 
 
 @pytest.mark.slow  # what its cells call has quick tests, here and in test_arrays.py

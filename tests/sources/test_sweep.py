@@ -26,7 +26,7 @@ def test_the_first_table_is_the_untrained_null_model(tables):
 def test_other_settings_are_refused_before_any_work(tables):
     other = replace(tiny.config(), {"measure.points": 24})
     with pytest.raises(UserError, match=r"measure\.points=16 there, 24 now"):
-        run_source.check_run(other, tiny.corpus(), tables[0])
+        run_source.check_measurable(other, tiny.corpus(), tables[0])
 
 
 def test_a_table_is_measured_again_when_its_checkpoint_has_changed(tables, capsys):
@@ -71,11 +71,11 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         (own.drop_vars("step"), r"of step \?, not of step 4"),
         (own.assign_attrs(early_proxies="{}"), "of tangents, not of the residual stream"),
     ):
-        joined_files.write(table, here / "4.nc")
+        joined_files.write_table(table, here / "4.nc")
         with pytest.raises(RunError, match=rf"4\.nc says that it is {why}; move it to its place"):
             measured(config, folder)
         assert (folder / "results.nc").read_bytes() == whole
-    joined_files.write(own, here / "4.nc")
+    joined_files.write_table(own, here / "4.nc")
     measured(config, folder)
 
 
@@ -98,6 +98,8 @@ def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
     assert beside() == {5}
     assert beside() == set()
     whole = joined_files.read_table(path)
-    joined_files.write(whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path)
+    joined_files.write_table(
+        whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path
+    )
     assert beside() == {5}
     assert joined_files.read_table(path).equals(whole)

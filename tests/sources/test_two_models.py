@@ -45,8 +45,8 @@ def compare(monkeypatch):
     def compared(first, second, *names):
         runs = {"runs/a": first, "runs/b": second}
         monkeypatch.setattr(two_models, "is_pretrained", lambda name: False)
-        monkeypatch.setattr(two_models, "open_run", runs.__getitem__)
-        return two_models.measure_pair(two_models.open_pair(*(names or runs)))
+        monkeypatch.setattr(two_models, "open_finished_run", runs.__getitem__)
+        return two_models.measure_pair(two_models.open_run_pair(*(names or runs)))
 
     return compared
 

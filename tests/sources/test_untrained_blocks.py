@@ -44,8 +44,8 @@ def measure_all(config, kind):
     seeds_S = jnp.arange(config.seed, config.seed + config.seeds, dtype=jnp.uint32)
     draws_S = untrained.draw_seeds(config, seeds_S)
     norms = np.array([bias_norm(config, kind, norm) for norm in config.norms])
-    visible_TT = visible_keys(untrained.model_config(config, kind), config.context)
-    tables = [untrained.measure(config, kind, draws_S, norm, visible_TT) for norm in norms]
+    visible_TT = visible_keys(untrained.block_config(config, kind), config.context)
+    tables = [untrained.measure_kind(config, kind, draws_S, norm, visible_TT) for norm in norms]
     return jax.tree.map(lambda *leaves: np.stack(leaves).astype(np.float64), *tables), norms
 
 
@@ -104,7 +104,7 @@ def test_pooled_deviations_are_those_of_the_scores():
     heads_H = jnp.arange(2.0)[None, None, None, :, None]
     q_BTHK, k_BTHK = jax.random.normal(jax.random.key(0), (2, 3, 5, 2, 4)) + heads_H
     visible_TT = jnp.tril(jnp.ones((5, 5), bool))
-    found = untrained.sharpness(q_BTHK, k_BTHK, visible_TT)
+    found = untrained.attention_sharpness(q_BTHK, k_BTHK, visible_TT)
     scores_BHTT = np.einsum("bthk,bshk->bhts", q_BTHK, k_BTHK, dtype=np.float64) / 2
     seen_HP = scores_BHTT.transpose(1, 0, 2, 3)[:, :, np.tri(5, dtype=bool)].reshape(2, -1)
     np.testing.assert_allclose(found["score_std"], seen_HP.std(), rtol=1e-5)
@@ -114,9 +114,14 @@ def test_pooled_deviations_are_those_of_the_scores():
 
 
 def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
-    whole, parts, write, stop = tmp_path / "whole", tmp_path / "parts", joined_files.write, Stop()
+    whole, parts, write, stop = (
+        tmp_path / "whole",
+        tmp_path / "parts",
+        joined_files.write_table,
+        Stop(),
+    )
     config = dataclasses.replace(SMALL, norms=(0.0, 30.0))
-    untrained.run(config, whole, "whole", Stop())
+    untrained.measure_blocks(config, whole, "whole", Stop())
 
     def times():
         return {path: path.stat().st_mtime_ns for path in parts.rglob("measurements/*.nc")}
@@ -126,11 +131,11 @@ def test_stopped_and_resumed_is_never_stopped(tmp_path, monkeypatch):
         stop.requested = len(times()) == 2
 
     with monkeypatch.context() as patched:
-        patched.setattr(joined_files, "write", write_and_stop)
+        patched.setattr(joined_files, "write_table", write_and_stop)
         with pytest.raises(Stopped, match=r"parts: stopped before .*, norm 0"):
-            untrained.run(config, parts, "parts", stop)
+            untrained.measure_blocks(config, parts, "parts", stop)
     first = times()
-    untrained.run(config, parts, "parts", Stop())
+    untrained.measure_blocks(config, parts, "parts", Stop())
     assert first.items() <= times().items()
     for path in [*parts.rglob("*.nc"), parts / "results.csv"]:
         assert path.read_bytes() == (whole / path.relative_to(parts)).read_bytes()

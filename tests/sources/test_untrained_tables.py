@@ -46,8 +46,10 @@ def root(tmp_path_factory):
         norm = bias_norm(CONFIG, kind, relative)
         values = values_of(CONFIG, kind, norm, rng)
         paths.append(root / f"{len(paths)}.nc")
-        joined_files.write(untrained_tables.table(CONFIG, kind, index, values), paths[-1])
-    untrained_tables.join(CONFIG, paths[::-1], root)
+        joined_files.write_table(
+            untrained_tables.kind_table(CONFIG, kind, index, values), paths[-1]
+        )
+    untrained_tables.join_kinds(CONFIG, paths[::-1], root)
     return root
 
 
@@ -117,4 +119,4 @@ def test_a_copied_measurement_is_refused(root, tmp_path):
     """Joined without a word, it would hide the norm that it stands for."""
     paths = sorted(root.glob("[0-9]*.nc"))
     with pytest.raises(RunError, match="holds a measurement twice"):
-        untrained_tables.join(CONFIG, [*paths[1:], paths[1]], tmp_path)
+        untrained_tables.join_kinds(CONFIG, [*paths[1:], paths[1]], tmp_path)

@@ -46,11 +46,13 @@ def test_every_format_gives_what_the_array_gives(name, tmp_path):
 def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     path, label_P, place_P = tmp_path / "a.safetensors", LABELS << 32, (np.arange(96) % 8) + 2**32
     save_file({"groups": label_P, "token_positions": place_P, "vectors": VECTORS}, path)
-    for found, expected in zip(vector_files.load(path)[1:], (label_P, place_P), strict=True):
+    for found, expected in zip(
+        vector_files.load_vectors(path)[1:], (label_P, place_P), strict=True
+    ):
         np.testing.assert_array_equal(found, expected)
     vectors = jnp.asarray(VECTORS, jnp.bfloat16)
     save_jax({"vectors": vectors}, path)
-    found = convert.as_float32(vector_files.load(path)[0], "vectors")
+    found = convert.as_float32(vector_files.load_vectors(path)[0], "vectors")
     np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
 
 
@@ -64,7 +66,7 @@ def test_a_part_of_a_netcdf_that_was_never_written_is_no_zeros(chunks, tmp_path)
             array[:64] = VECTORS[0, :64]
     message = "2 of 3 chunks of vectors" if chunks else "0 of 1 chunks of vectors"
     with pytest.raises(ValueError, match=message):
-        vector_files.load(tmp_path / "a.nc")
+        vector_files.load_vectors(tmp_path / "a.nc")
 
 
 def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
@@ -73,7 +75,7 @@ def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
     packed[packed == -9] = -8
     path = tmp_path / "a.nc"
     xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(path)
-    found = np.array(vector_files.load(path)[0])
+    found = np.array(vector_files.load_vectors(path)[0])
     np.testing.assert_allclose(found, packed * 0.001 + 3, rtol=1e-6)
     packed[5, 2] = -9
     xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "b.nc")
@@ -101,10 +103,10 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path):
     ):
         write()
         with pytest.raises(ValueError, match=words) as error:
-            vector_files.load(path)
+            vector_files.load_vectors(path)
         assert "\n" not in str(error.value)
     with open(tmp_path / "two.npy", "wb") as file:
         np.save(file, VECTORS[0])
         np.save(file, VECTORS[1])
     with pytest.raises(ValueError, match="bytes follow its array"):
-        vector_files.load(tmp_path / "two.npy")
+        vector_files.load_vectors(tmp_path / "two.npy")

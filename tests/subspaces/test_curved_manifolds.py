@@ -24,7 +24,7 @@ SMALL = CurvedConfig(types=1024, draws=1024, seeds=8, width=6)
 @pytest.fixture(scope="module")
 def results():
     seeds = curved_tables.seed_table(SMALL, curved_program.energies(SMALL))
-    return curved_tables.summary(SMALL, seeds)
+    return curved_tables.summarize_manifolds(SMALL, seeds)
 
 
 def of(table, name, **where):
@@ -83,7 +83,7 @@ def test_gradients_agree_with_float64(manifold):
     """
     small = {"curvatures": (2.0,), "seeds": 1, "types": 64, "draws": 64}
     config = dataclasses.replace(SMALL, manifolds=(manifold,), **small)
-    found, drawn = curved_program.energies(config), curved_program.draw(config, 0, 0, 0)
+    found, drawn = curved_program.energies(config), curved_program.draw_manifold(config, 0, 0, 0)
     for setting, weighting, target in np.ndindex(len(drawn.v_SVE), 2, 2):
         v, y = np.float64(drawn.v_SVE[setting]), np.float64(drawn.y_SYV[setting, target])
         weight, turn = np.float64(drawn.weight_SXV[setting, weighting]), np.float64(drawn.turn_DD)
@@ -131,7 +131,7 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
     config = dataclasses.replace(SMALL, types=64, draws=64, seeds=2)
     root, figures = tmp_path / "curved", []
     # which takes long
-    monkeypatch.setattr(draw, "save", lambda figure, to, name: figures.append(figure) or [])
+    monkeypatch.setattr(draw, "save_figure", lambda figure, to, name: figures.append(figure) or [])
     with style.context():
         untrained_stages.run(config, asked(root, "measure", "figures"))
     assert "norm of the normal gradient: t^" in capsys.readouterr().out
@@ -146,4 +146,4 @@ def test_one_stage_measures_and_draws_and_the_same_again_changes_nothing(
 
 def test_in_many_dimensions_frequencies_do_not_underflow():
     config = dataclasses.replace(SMALL, dimension=64, width=66, biases=(200.0,))
-    assert np.isfinite(curved_program.draw(config, 0).weight_SXV).all()
+    assert np.isfinite(curved_program.draw_manifold(config, 0).weight_SXV).all()

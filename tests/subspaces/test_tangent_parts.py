@@ -5,7 +5,7 @@ import pytest
 
 from anisoscope.config.tangents_config import early_steps
 from anisoscope.subspaces import run_tangents, subspace_energy
-from anisoscope.subspaces.tangent_gradients import check_tangents, make_windows
+from anisoscope.subspaces.tangent_gradients import check_tangents, choose_tangent_windows
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
@@ -32,7 +32,7 @@ def test_impossible_settings_are_refused_unless_switched_off(changes, words):
 def test_an_encoder_is_read_with_its_masked_characters():
     changes = {"model.mask": "bidirectional", "objective": "masked", "tangents.points": 8}
     encoder, text = replace(config(), changes), corpus()
-    for part in make_windows(encoder, encoder.tangents, text):
+    for part in choose_tangent_windows(encoder, encoder.tangents, text):
         tokens, targets, weights = (x.reshape(4, -1) for x in part[:3])
         assert (np.take_along_axis(weights, part.picks_JQ, axis=1) == 1).all()
         assert (tokens == targets)[weights == 0].all()

@@ -25,7 +25,7 @@ from tests.training.test_loop import store_of
 
 pytestmark = pytest.mark.slow
 STEPS = [0, 1, 2, 4, 5, 6]
-BASIS = tangent_gradients.basis(16, 15)
+BASIS = tangent_gradients.stream_basis(16, 15)
 
 
 def make_study(folder):
@@ -56,7 +56,7 @@ def trained(tmp_path_factory):
 def done(trained, tmp_path_factory):
     """The run with all tables, and how often its program was traced."""
     folder, count = shutil.copytree(trained, tmp_path_factory.mktemp("done") / "run"), []
-    inner = tangent_gradients.gradients
+    inner = tangent_gradients.compute_gradients
 
     @functools.wraps(inner)
     def counted(*args):
@@ -64,7 +64,7 @@ def done(trained, tmp_path_factory):
         return inner(*args)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tangent_gradients, "gradients", counted)
+        patch.setattr(tangent_gradients, "compute_gradients", counted)
         run_tangents.make_programs.cache_clear()
         swept(folder)
     return folder, len(count)
@@ -104,7 +104,7 @@ def test_energies_are_those_of_the_gradients_of_the_model(run):
     settings, text, step = config(), corpus(), 4
     params = jax.tree.map(jnp.asarray, store_of(run).restore_params(step))
     model = transformer.build(settings.model, text.vocab_size, "float32")
-    _, test = tangent_gradients.make_windows(settings, SETTINGS, text)
+    _, test = tangent_gradients.choose_tangent_windows(settings, SETTINGS, text)
     parts = (part.reshape(-1, part.shape[-1]) for part in test[:3])
     batch = objective.Batch(*map(jnp.asarray, parts))
 
@@ -139,7 +139,7 @@ def test_updates_are_those_of_the_training(run):
     store = store_of(run)
     update = NextStep(config(), corpus(), store)
     for step in (1, 5):
-        expected = tangent_gradients.change(*map(store.restore_params, (step, step + 1)))
+        expected = tangent_gradients.parameter_update(*map(store.restore_params, (step, step + 1)))
         taken = tangent_gradients.collect_matrices(update.change(step))
         for name, found in tangent_gradients.matrix_rows(taken).items():
             np.testing.assert_allclose(found, expected[name], atol=1e-7)
@@ -188,7 +188,7 @@ def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
     table = read(path)
     digests = json.dumps(json.loads(table.attrs["checkpoints"]) | {"6": "another"})
     changed = table.assign(energy=0 * table.energy).assign_attrs(checkpoints=digests)
-    joined_files.write(changed, path)
+    joined_files.write_table(changed, path)
     swept(run)
     assert list(read(run / "tangents.nc").step.values) == STEPS
     np.testing.assert_array_equal(read(path).energy, table.energy)

@@ -14,7 +14,7 @@ def programs_are_shared(monkeypatch):
         if key not in PROGRAMS:
             if len(PROGRAMS) == 8:
                 PROGRAMS.clear()
-            PROGRAMS[key] = train_program.make_program(config, corpus)
+            PROGRAMS[key] = train_program.make_train_program(config, corpus)
         return PROGRAMS[key]
 
     for module in (loop, replay):

@@ -26,7 +26,7 @@ def store_of(folder):
 
 def everything(folder, config):
     """All checkpoints of a run, optimizer state and step included, as digests."""
-    state = train_program.make_program(config, tiny.corpus()).abstract
+    state = train_program.make_train_program(config, tiny.corpus()).abstract
     store = store_of(folder)
     return {step: leaf_digests(store.restore(step, state)) for step in store.steps()}
 
@@ -40,7 +40,7 @@ def log_without_speed(folder):
 
 def change_call(monkeypatch, number, change):
     """Change what this call to the device returns."""
-    made = loop.make_program
+    made = loop.make_train_program
 
     def make(*args):
         whole, calls = made(*args), itertools.count(1)
@@ -52,7 +52,7 @@ def change_call(monkeypatch, number, change):
         steps.lower = whole.steps.lower
         return whole._replace(steps=steps)
 
-    monkeypatch.setattr(loop, "make_program", make)
+    monkeypatch.setattr(loop, "make_train_program", make)
 
 
 def interrupt(state):
@@ -148,7 +148,7 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
     shutil.copytree(never_stopped[3], tmp_path, dirs_exist_ok=True)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "make_program", None)
+        patch.setattr(loop, "make_train_program", None)
         train(config, tmp_path)
         assert "trained already" in capsys.readouterr().out
         assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before

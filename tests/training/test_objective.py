@@ -12,7 +12,7 @@ from anisoscope.training import objective
 
 MASK = 20
 make_batch = jax.jit(objective.make_batch, static_argnums=(0, 4))
-anisotropy = jax.jit(objective.anisotropy, static_argnums=1)
+anisotropy = jax.jit(objective.anisotropy_penalty, static_argnums=1)
 
 
 def windows(rows: int, length: int) -> np.ndarray:

@@ -94,7 +94,7 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(
     # the run's own files stay as they were
     assert before == {path: path.read_bytes() for path in before}
     with monkeypatch.context() as patch:
-        patch.setattr(replay, "make_program", None)
+        patch.setattr(replay, "make_train_program", None)
         # nothing is done twice
         assert retrain(folder, dict.fromkeys(levels, replay.Bracket(1, 12))) == found
     record = folder / "loss_matched" / "crossings.json"
@@ -141,7 +141,7 @@ def test_bisection_ends_at_the_first_step_with_that_gain(monkeypatch):
 
     counting = types.SimpleNamespace(run=run, score=score)
     begin = State(jnp.int32(1), (), jnp.int32(1))
-    monkeypatch.setattr(replay, "make_program", lambda *_: counting)
+    monkeypatch.setattr(replay, "make_train_program", lambda *_: counting)
     for level, expected in ((0.55, 6), (0.6, 6), (1.15, 12)):
         replayed = replay._Replay(CONFIG, tiny.corpus(), "run", Stop())
         found = replayed.bisect(begin, 1, level, replay.Bracket(1, 12))

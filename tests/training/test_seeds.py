@@ -69,7 +69,9 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
     """Whose key is its text: a seed is nowhere in it."""
     texts = set()
     for seed in (3, 4):
-        made = train_program.make_program(tiny.config(seed=seed, data_seed=seed + 7), tiny.corpus())
+        made = train_program.make_train_program(
+            tiny.config(seed=seed, data_seed=seed + 7), tiny.corpus()
+        )
         state = jax.eval_shape(made.stack, [made.abstract])
         texts.add(made.steps.lower(state, made.tokens_N, made.data_R, jnp.int32(1)).as_text())
     assert len(texts) == 1
@@ -82,12 +84,12 @@ def test_runs_that_differ_in_seeds_alone_share_a_compiled_program():
 def test_eight_devices_equal_one(data, fsdp, at_once):
     settings, corpus = config(num_data_seeds=1), tiny.corpus()
     settings = replace(settings, {"mesh.data": data, "mesh.fsdp": fsdp, "mesh.seeds": at_once})
-    many = train_program.make_program(settings, corpus)
+    many = train_program.make_train_program(settings, corpus)
     states, metrics = many.steps(many.create(), many.tokens_N, many.data_R, jnp.int32(3))
     kernel = states.params["blocks"]["mlp_up"]["kernel"]
     assert len({shard.device for shard in kernel.addressable_shards}) == 8
     assert kernel.addressable_shards[0].data.size == kernel.size // fsdp
-    for i, (weights, seed) in enumerate(variants.seeds(settings.train)):
+    for i, (weights, seed) in enumerate(variants.seed_pairs(settings.train)):
         one, one_metrics = trained(config(seed=weights, data_seed=seed, num_seeds=1))
         np.testing.assert_allclose(metrics.loss[i, :3], [m.loss for m in one_metrics], rtol=1e-5)
         run = many.select_seed(states, i)

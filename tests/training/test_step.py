@@ -52,7 +52,7 @@ def nats(logits_BTV, targets_BT):
 
 
 def trained(config, steps=3, make=jax.jit):
-    corpus, ((weights, data),) = tiny.corpus(), variants.seeds(config.train)
+    corpus, ((weights, data),) = tiny.corpus(), variants.seed_pairs(config.train)
     init, one = programs(replace(config, {"train.seed": 0, "train.data_seed": 0}), make)
     state, metrics = init(jax.random.key(weights)), []
     for _ in range(steps):
@@ -82,7 +82,7 @@ def test_accumulated_gradients_equal_one_batch():
 def test_the_number_of_steps_per_call_changes_nothing_bitwise_and_compiles_once():
     """Exact resume rests on this: where calls begin and end depends on timing."""
     config, corpus = tiny.config(), tiny.corpus()
-    made = train_program.make_program(config, corpus)
+    made = train_program.make_train_program(config, corpus)
     ends, losses = [], []
     for counts in ((4, 1), (1, 1, 1, 1, 1), (2, 3)):
         state, seen = made.create(), []
@@ -144,7 +144,7 @@ def test_the_penalty_is_in_the_gradient_and_not_in_the_loss():
     apply, params = forward(config.model)
     found = {}
     for name, given in {"first": params, "plain": plain.params, "pushed": pushed.params}.items():
-        found[name] = objective.anisotropy(
+        found[name] = objective.anisotropy_penalty(
             apply(given, batch_of(config, 0).tokens_BT)[1].resid_LBTD, (1,)
         )
     np.testing.assert_allclose(after.penalty, 2.0 * found["first"], rtol=1e-5)

@@ -32,7 +32,9 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
     @jax.jit
     def look(resid_LBTD, q_NBTHK, k_NBTHK):
         snapshot_N = jax.vmap(watch.make_capture(config))(resid_LBTD[1:], q_NBTHK, k_NBTHK)
-        return watch.measure(config, watch.select_cloud(config, resid_LBTD[0]), snapshot_N, grads)
+        return watch.measure_snapshot(
+            config, watch.select_cloud(config, resid_LBTD[0]), snapshot_N, grads
+        )
 
     found = look(resid_LBTD, q_NBTHK, k_NBTHK)
     assert set(found) == {*watch.LAYERS, *watch.BLOCKS}

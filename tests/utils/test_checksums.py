@@ -14,7 +14,7 @@ NAMES += ["checkpoints/4/params/leaf"]
 @pytest.fixture
 def run(tmp_path):
     """A run that is trained and measured, and notes of its user."""
-    with folder.locked(tmp_path):
+    with folder.locked_folder(tmp_path):
         for name in NAMES:
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(f"of {name}")
@@ -23,7 +23,7 @@ def run(tmp_path):
 
 
 def session(run, work):
-    with folder.locked(run):
+    with folder.locked_folder(run):
         work()
 
 
@@ -48,7 +48,7 @@ def test_a_start_refuses_what_has_changed_and_takes_what_is_gone(run, name):
     assert (run / name).read_text() == "otherwise"
     (run / name).unlink()
     session(run, lambda: (run / name).write_text("anew"))
-    assert checksums.read(run)[name] == hashlib.sha256(b"anew").hexdigest()
+    assert checksums.read_checksums(run)[name] == hashlib.sha256(b"anew").hexdigest()
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -56,22 +56,22 @@ def test_whenever_a_kill_comes_what_was_being_written_has_no_line(run, monkeypat
     """A finished run's log and score keep theirs, as no stage writes them again."""
     if not trained:
         (run / "test.json").unlink()
-    monkeypatch.setattr(checksums, "write", lambda folder: None)  # killed before
+    monkeypatch.setattr(checksums, "write_checksums", lambda folder: None)  # killed before
     session(run, lambda: (run / "results.nc").write_text("half of a stage later"))
     kept = {"config.json", "checkpoints/4/params/leaf"} | (
         {"train.jsonl", "test.json"} if trained else set()
     )
-    assert checksums.read(run).keys() == kept
+    assert checksums.read_checksums(run).keys() == kept
     monkeypatch.undo()
     session(run, lambda: None)
-    assert checksums.read(run).keys() == {*checksums.listed(run)}
+    assert checksums.read_checksums(run).keys() == {*checksums.listed(run)}
     assert not list(checksums.changed(run))
 
 
 def test_a_checkpoint_that_goes_is_forgotten_before(run):
     checksums.forget(run / "checkpoints" / "4")
-    assert "checkpoints/4/params/leaf" not in checksums.read(run)
-    assert "test.json" in checksums.read(run)
+    assert "checkpoints/4/params/leaf" not in checksums.read_checksums(run)
+    assert "test.json" in checksums.read_checksums(run)
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_a_checkpoint_that_goes_is_forgotten_before(run):
 def test_a_line_that_names_nothing_of_the_folder_is_damage(run, line):
     (run / checksums.NAME).write_text(f"{line}\n")
     with pytest.raises(RunError, match=r"checksums\.sha256 is damaged in line 1; delete it"):
-        checksums.read(run)
+        checksums.read_checksums(run)

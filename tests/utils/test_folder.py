@@ -12,13 +12,13 @@ from tests import tiny
 
 def test_a_folder_belongs_to_one_config(tmp_path):
     run = tmp_path / "run"
-    folder.claim(run, tiny.config(), new=True)
-    folder.claim(run, tiny.config(), new=True)
+    folder.claim_folder(run, tiny.config(), new=True)
+    folder.claim_folder(run, tiny.config(), new=True)
     before = (run / "config.json").read_text()
     with pytest.raises(UserError, match=r"train\.steps=6 there, 7 now.*another --workdir"):
-        folder.claim(run, tiny.config(steps=7), new=True)
+        folder.claim_folder(run, tiny.config(steps=7), new=True)
     elsewhere = {"mesh.fsdp": 2, "data.path": "/elsewhere", "measure.points": 99}  # may change
-    folder.claim(run, replace(tiny.config(), elsewhere), new=False)
+    folder.claim_folder(run, replace(tiny.config(), elsewhere), new=False)
     assert (run / "config.json").read_text() == before
     assert json.loads(before)["train"]["steps"] == 6
 
@@ -34,7 +34,7 @@ def test_a_folder_belongs_to_one_config(tmp_path):
 def test_what_cannot_become_a_run_is_refused_and_stays(tmp_path, place, new, words):
     (tmp_path / "thesis.tex").write_text("x")
     with pytest.raises(UserError, match=words):
-        folder.claim(tmp_path / place, tiny.config(), new=new)
+        folder.claim_folder(tmp_path / place, tiny.config(), new=new)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("thesis.tex", "x")]
 
 
@@ -61,7 +61,7 @@ def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path,
     config = tiny.config()
     with sharing.held(tmp_path, config, True) as one, sharing.held(tmp_path, config, True) as two:
         with pytest.raises(UserError, match="another process works in"):
-            folder.locked(tmp_path).__enter__()
+            folder.locked_folder(tmp_path).__enter__()
         more = replace(config, {"measure.points": 99})
         with pytest.raises(
             UserError, match=r"with other settings: measure\.points=16 there, 99 now"
@@ -78,13 +78,16 @@ def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path,
         assert (one.others, two.others) == (set(), {1, 2})
         with one.end() as alone:
             assert not alone
-        assert "1.nc" not in checksums.read(tmp_path)
+        assert "1.nc" not in checksums.read_checksums(tmp_path)
         with two.end() as alone:
             assert alone
-    assert {*checksums.read(tmp_path)} == {"1.nc"}
+    assert {*checksums.read_checksums(tmp_path)} == {"1.nc"}
     assert not (tmp_path / files.CLAIMS).exists()
-    for another in (folder.locked(tmp_path), sharing.held(tmp_path, config, True)):
-        with folder.locked(tmp_path), pytest.raises(UserError, match="another process works in"):
+    for another in (folder.locked_folder(tmp_path), sharing.held(tmp_path, config, True)):
+        with (
+            folder.locked_folder(tmp_path),
+            pytest.raises(UserError, match="another process works in"),
+        ):
             another.__enter__()
 
 
@@ -104,7 +107,7 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
     (folder_left := files.temporary_path(ours / "256")).mkdir()
     (folder_left / "model.safetensors").touch()
     (link := files.temporary_path(ours / "9.nc")).symlink_to(tmp_path)
-    with folder.locked(ours):
+    with folder.locked_folder(ours):
         assert not any(path.exists() for path in (*left, folder_left))
         assert not link.is_symlink()
         assert all(path.exists() for path in (*foreign, *mine, tmp_path))
@@ -112,12 +115,12 @@ def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_wor
 
 def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
     path = tmp_path / "notes"
-    files.write(path, "as it was")
+    files.write_file(path, "as it was")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError, match="too large") as error:
-            files.write(path, b"x" * 5000)
+            files.write_file(path, b"x" * 5000)
         assert error.value.filename == str(path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -22,7 +22,7 @@ jax.distributed.initialize(f"localhost:{port}", 2, rank)
 from anisoscope.training.log import Log
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError, Stopped, UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 from anisoscope.utils.processes import Stop
 
 def refuse():
@@ -54,8 +54,8 @@ before = told(lambda: stop.check("after step 3"))
 stop.requested = rank == 1
 print(json.dumps({
     "first": processes.is_first(),
-    "largest": processes.largest(rank, -rank, 2.5),
-    "quiet": bar([], "measure", "checkpoint").disable,
+    "largest": processes.largest_over_processes(rank, -rank, 2.5),
+    "quiet": progress_bar([], "measure", "checkpoint").disable,
     "refused": told(lambda: processes.on_first(refuse)),
     "stopped": [before, told(lambda: stop.check("after step 4"))],
     "shared": [

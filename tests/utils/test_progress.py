@@ -29,7 +29,7 @@ def test_a_line_is_logged_while_something_compiles_for_long(
     with progress.library_call(quiet):
         for _ in range(2):
             compile_slowly(seconds)
-        assert progress.bar(range(3), "measure", "layer").disable == quiet
+        assert progress.progress_bar(range(3), "measure", "layer").disable == quiet
     assert [record.getMessage() for record in caplog.records] == [progress.COMPILING] * lines
     compile_slowly(seconds)  # outside of a call
     assert len(caplog.records) == lines

@@ -30,13 +30,13 @@ COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "
 Rows = Iterator[dict[str, Any]]
 
 
-def read(folder: pathlib.Path) -> pd.DataFrame:
+def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
     """Collect the evidence for every claim; read evidence.csv where there is no other table.
 
     Raises:
         UserError: no table of the folder speaks to a claim.
     """
-    runs = read_runs(folder)
+    runs = read_runs_with_kinds(folder)
     rows = [
         {"claim": name, "outside": ""} | row
         for name, claim in CLAIMS.items()
@@ -52,7 +52,7 @@ def read(folder: pathlib.Path) -> pd.DataFrame:
     return joined_files.read_csv(folder / NAME, "claim", "model", "unit", "outside")
 
 
-def read_runs(folder: pathlib.Path) -> pd.DataFrame:
+def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
     """Read runs.csv with the kind and gain over unigram of each model; without rows where it is absent."""
     runs = pd.DataFrame(columns=["kind"])
     if (folder / "runs.csv").exists():
@@ -80,7 +80,7 @@ def _row(run: Any, value: float) -> dict[str, Any]:
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Evaluate an expression in columns of runs.csv."""
     own = runs[runs["kind"].isin(claim.models)]
-    expressions = {text: _columns(text) for text in (claim.quantity, *dict(claim.regime))}
+    expressions = {text: column_names(text) for text in (claim.quantity, *dict(claim.regime))}
     if own.empty or not expressions[claim.quantity] <= {*runs}:
         return
     found = {
@@ -97,7 +97,8 @@ def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         yield _row(run, value) | {"outside": reason}
 
 
-def _columns(expression: str) -> set[str]:
+def column_names(expression: str) -> set[str]:
+    """List the columns that an expression reads."""
     return {*re.findall("[a-z_]+", expression)} - {"log"}
 
 

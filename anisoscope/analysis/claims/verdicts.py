@@ -83,21 +83,21 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
         )
     claims, contrasts = [], []
     for name, path in zip(names, paths, strict=True):
-        rows = evidence.read(path)
+        rows = evidence.read_evidence(path)
         rows = rows[[(name, model) not in duplicates for model in rows["model"]]]
-        judged = judged_claims(rows, name)
+        judged = judge_claims(rows, name)
         named = on_disk.read_primary(path).assign(experiment=name)
-        claims.append(judged.assign(p_holm=corrected(judged["p"], named)[0]))
+        claims.append(judged.assign(p_holm=correct_p(judged["p"], named)[0]))
         contrasts.append(named)
     claims = pd.concat(claims, ignore_index=True)
-    claims["p_project"], contrasts = corrected(claims["p"], pd.concat(contrasts, ignore_index=True))
+    claims["p_project"], contrasts = correct_p(claims["p"], pd.concat(contrasts, ignore_index=True))
     claims = claims[list(COLUMNS)]
     if not len(contrasts):
         return claims
     return pd.concat([claims, contrast_rows(contrasts)], ignore_index=True)
 
 
-def verdict(low: float, high: float, smallest: float, absence: bool) -> str:
+def judge_interval(low: float, high: float, smallest: float, absence: bool) -> str:
     """Judge an interval by the smallest effect of interest; an end on the bound decides nothing."""
     within, beyond = smallest - ROUNDING, smallest + ROUNDING
     if -within < low and high < within:
@@ -107,16 +107,16 @@ def verdict(low: float, high: float, smallest: float, absence: bool) -> str:
     return CONTRADICTED if high < -beyond else INCONCLUSIVE
 
 
-def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
+def judge_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
     """Return effect, interval, p and verdict of each claim and model."""
     tests = []
     for (name, model), group in rows.groupby(["claim", "model"], sort=False):
         claim = CLAIMS[name]
-        estimate = estimated(group, claim)
+        estimate = estimate_effect(group, claim)
         ends = estimate["low"], estimate["high"]
         if reason := why_untested(group, claim, estimate):
             estimate["p"] = np.nan
-        found = INCONCLUSIVE if reason else verdict(*ends, claim.smallest, claim.absence)
+        found = INCONCLUSIVE if reason else judge_interval(*ends, claim.smallest, claim.absence)
         about = {"experiment": experiment, "claim": name, "model": model, "verdict": found}
         about["reason"] = reason or TOO_WIDE * (found == INCONCLUSIVE)
         tests.append(claim._asdict() | estimate | about)
@@ -124,7 +124,7 @@ def judged_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
     return frame.drop(columns=["p_holm", "p_project"])
 
 
-def estimated(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
+def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
     """Return effect, low, high, n, test and p: over seeds, or with the table's own error."""
     values = claim.sign * group["value"][np.isfinite(group["value"])].to_numpy(float)
     n, smallest, own = len(values), claim.smallest, group["n"].notna().any()
@@ -163,7 +163,7 @@ def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | 
     return "" if np.isfinite(estimate["p"]) else CONSTANT
 
 
-def corrected(p: pd.Series, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
+def correct_p(p: pd.Series, contrasts: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """Return Holm's p of the claims, and the contrasts with p_project and p_margin_project."""
     tested, stated = p.notna().to_numpy(), contrasts["margin"].notna().to_numpy(bool)
     parts = p[tested], contrasts["p"], contrasts.loc[stated, "p_margin"]
@@ -189,14 +189,14 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         n=contrasts["pairs"],
         test=STUDENT,
         reason="within its experiment: " + contrasts["verdict"],
-        verdict=[primary.verdict(*row) for row in p.itertuples(index=False)],
+        verdict=[primary.judge_contrast(*row) for row in p.itertuples(index=False)],
     )
     return rows[list(COLUMNS)]
 
 
-def write(folder: pathlib.Path) -> list[pathlib.Path]:
+def write_verdict_tables(folder: pathlib.Path) -> list[pathlib.Path]:
     """Write evidence.csv and verdicts.csv of one experiment into its folder."""
     paths = [folder / evidence.NAME, folder / "verdicts.csv"]
-    joined_files.write_csv(evidence.read(folder), paths[0])
+    joined_files.write_csv(evidence.read_evidence(folder), paths[0])
     joined_files.write_csv(judge([folder]), paths[1])
     return paths

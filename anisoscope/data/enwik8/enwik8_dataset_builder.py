@@ -69,7 +69,7 @@ def read_enwik8(cache: Path) -> bytearray:
             return text
         cache.mkdir(parents=True, exist_ok=True)
         # a second run waits, and finds the text prepared
-        with files.locked(cache / "enwik8.lock", wait=True):
+        with files.locked_file(cache / "enwik8.lock", wait=True):
             return _read_prepared(cache) or _prepare(cache)
     except (OSError, RuntimeError, tfds.download.DownloadError) as error:
         # RuntimeError: array_record, on a full disk

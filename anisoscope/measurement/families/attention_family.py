@@ -20,13 +20,13 @@ from anisoscope.measurement.quantity import (
     norm,
     share,
 )
-from anisoscope.measurement.resampling import leave_out
 from anisoscope.metrics.attention import (
     AttentionStatistics,
     attention_statistics,
     attention_sums,
     share_of_means,
 )
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.similarity import (
     cosine,
     cross_cosine,
@@ -154,15 +154,15 @@ def measure_head(
     }
 
 
-def measure_attention(
+def measure_heads(
     heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
 ) -> Values:
     """Measure every head, arrays (block, head, R), and every block.
 
     `over` maps work over the heads of a block.
     """
-    keep_RP = leave_out(folds, heads.picks_P.size)
-    keep_RB = leave_out(folds, heads.q_NBTHK.shape[1])
+    keep_RP = point_weights(folds, heads.picks_P.size)
+    keep_RB = point_weights(folds, heads.q_NBTHK.shape[1])
 
     def measure_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
         qk_BTHK, visible_TT, bias_HTT = block
@@ -194,7 +194,7 @@ def measure_sinks(
     heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
 ) -> Values:
     """Measure blocks, (block, threshold, R); NaN where a head's weight is NaN."""
-    values = measure_attention(heads, folds, over)
+    values = measure_heads(heads, folds, over)
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]
@@ -230,7 +230,7 @@ def head_vectors(heads: Heads, head: int) -> Values:
 
 
 FAMILIES = {
-    "attention": Family("heads", measure_attention, ATTENTION),
-    "sinks": Family("heads", measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
-    "projection": Family("vectors", head_vectors, {}, ()),
+    "attention": Family(measure_heads, ATTENTION),
+    "sinks": Family(measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
+    "projection": Family(head_vectors, {}, ()),
 }

@@ -21,7 +21,13 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, map_samples, over_sections, search
+from anisoscope.measurement.resampling import (
+    LayerClouds,
+    Sectioned,
+    map_samples,
+    over_sections,
+    search,
+)
 from anisoscope.metrics.comparison import (
     PreparedCloud,
     compare_prepared,
@@ -69,30 +75,30 @@ QUANTITIES = {
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
-def keep_nearest(searched: Searched) -> Searched:
+def keep_nearest(searched: Sectioned) -> Sectioned:
     """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
-    whole, parts = searched
-    return Searched(
+    whole, sections = searched
+    return Sectioned(
         select_nearest(whole, NEIGHBORS),
-        None if parts is None else select_nearest(parts, NEIGHBORS),
+        None if sections is None else select_nearest(sections, NEIGHBORS),
     )
 
 
-def search_nearest(cloud_PD: Array, folds: int, parts: int | None = None) -> Searched:
+def search_nearest(cloud_PD: Array, folds: int, sections: int | None = None) -> Sectioned:
     """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
-    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, parts))
+    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, sections))
 
 
 class Prepared(NamedTuple):
     """A cloud prepared for comparison: what CKA reads, and the nearest neighbors."""
 
     ready: PreparedCloud
-    nearest: Searched
+    nearest: Sectioned
 
 
-def prepare(cloud_PD: Array, folds: int, parts: int | None = None) -> Prepared:
-    """Prepare a cloud for `compare_pair`; `parts` is that of `search`."""
-    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, parts))
+def prepare_comparison(cloud_PD: Array, folds: int, sections: int | None = None) -> Prepared:
+    """Prepare a cloud for `compare_pair`; `sections` is that of `search`."""
+    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, sections))
 
 
 def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
@@ -104,7 +110,7 @@ def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
     return {"cka": cka.biased, "cka_unbiased": cka.unbiased} | overlap
 
 
-def compute(clouds: Clouds) -> dict[str, Values]:
+def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     """Compare every layer with every other, and with the same layer of each of the `others`.
 
     Returns:
@@ -114,7 +120,7 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     folds, over = clouds.folds, clouds.over
     measured_N = Prepared(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
     prepared = map_samples(
-        lambda z_NPD: over(lambda cloud_PD: prepare(cloud_PD, folds), z_NPD),
+        lambda z_NPD: over(lambda cloud_PD: prepare_comparison(cloud_PD, folds), z_NPD),
         clouds.nulls | clouds.others,
     )
     others = {name: prepared.pop(name) for name in clouds.others}
@@ -135,14 +141,14 @@ def compute(clouds: Clouds) -> dict[str, Values]:
     return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
 
 
-@functools.partial(jax.jit, static_argnames=("folds", "parts"))
+@functools.partial(jax.jit, static_argnames=("folds", "sections"))
 @jax.default_matmul_precision("highest")
-def compare_models(
+def compare_every_layer(
     first_NPD: Array,
     second_MPE: Array,
     permuted_NPD: Array,
     folds: int,
-    parts: int | None = None,
+    sections: int | None = None,
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
@@ -151,20 +157,22 @@ def compare_models(
         second_MPE: Clouds of the second model.
         permuted_NPD: The null model: clouds of the first model with its points in another order.
         folds: Number of folds, of equally many points each.
-        parts: Number of sections that neighbors are resampled by; None for the number that the
+        sections: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
 
     Returns:
         {"measured" or "permuted": {kind: (layer, other layer, R)}}.
     """
-    second_M = jax.lax.map(lambda cloud_PD: prepare(cloud_PD, folds, parts), second_MPE)
+    second_M = jax.lax.map(
+        lambda cloud_PD: prepare_comparison(cloud_PD, folds, sections), second_MPE
+    )
 
     def compare_layer(first_PD: Array) -> Values:
-        first = prepare(first_PD, folds, parts)
+        first = prepare_comparison(first_PD, folds, sections)
         return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
 
     samples = {MEASURED: first_NPD, PERMUTED: permuted_NPD}
     return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
-FAMILIES = {"comparison": Family("layers", compute, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}
+FAMILIES = {"comparison": Family(measure_comparison, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}

@@ -23,10 +23,10 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import (
     Cloud,
-    Searched,
+    Sectioned,
+    cut_sections,
     over_neighborhoods,
     over_sections,
-    sections,
 )
 from anisoscope.metrics import dimension, estimators, scale
 from anisoscope.metrics.neighborhoods import COUNT, NEAREST, hubs, local_isotropy
@@ -230,7 +230,7 @@ def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
 
 def measure_dimension(cloud: Cloud) -> Values:
     """Measure a cloud, (R,); counts are of the whole cloud."""
-    whole, parts = cloud.searched
+    whole, sections = cloud.searched
     values = over_sections(
         lambda neighbors: {name: read(neighbors) for name, read in READERS.items()}, cloud.searched
     )
@@ -239,15 +239,15 @@ def measure_dimension(cloud: Cloud) -> Values:
 
     def measure_remaining(left_P: Array) -> Values:
         """Read TwoNN of the points that remain, from the neighbors searched among all points."""
-        whole_left, parts_left = neighbors_among(cloud.points_PD, whole, left_P), None
-        if parts is not None:
+        whole_left, sections_left = neighbors_among(cloud.points_PD, whole, left_P), None
+        if sections is not None:
             arrays = (
-                sections(cloud.points_PD, parts),
-                parts,
-                sections(left_P[:, None], parts)[..., 0],
+                cut_sections(cloud.points_PD, sections),
+                sections,
+                cut_sections(left_P[:, None], sections)[..., 0],
             )
-            parts_left = jax.lax.map(lambda part: neighbors_among(*part), arrays)
-        searched = Searched(whole_left, parts_left)
+            sections_left = jax.lax.map(lambda part: neighbors_among(*part), arrays)
+        searched = Sectioned(whole_left, sections_left)
         values = over_sections(lambda neighbors: {WITHOUT: dimension.twonn(neighbors)}, searched)
         return mask_few_points(values, whole_left)
 
@@ -305,9 +305,8 @@ def measure_local(cloud: Cloud) -> Values:
 
 
 FAMILIES = {
-    "dimension": Family("cloud", measure_dimension, DIMENSION, NULLS, neighbors=SPARE),
+    "dimension": Family(measure_dimension, DIMENSION, NULLS, neighbors=SPARE),
     "scale": Family(
-        "cloud",
         measure_scale,
         SCALE,
         NULLS,
@@ -319,8 +318,8 @@ FAMILIES = {
         },
     ),
     "estimators": Family(
-        "cloud", measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
+        measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
     ),
-    "hubness": Family("cloud", measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
-    "local": Family("cloud", measure_local, LOCAL, NULLS, neighbors=COUNT),
+    "hubness": Family(measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
+    "local": Family(measure_local, LOCAL, NULLS, neighbors=COUNT),
 }

@@ -16,8 +16,9 @@ from anisoscope.measurement.quantity import (
     norm,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, Types, leave_out
+from anisoscope.measurement.resampling import Cloud, Types
 from anisoscope.metrics import frequency
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
 
 FREQUENT = (
@@ -84,7 +85,7 @@ TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
 )
 
 
-def compute(cloud: Cloud) -> Values:
+def measure_frequency(cloud: Cloud) -> Values:
     """Measure a cloud; NaN, and a count of 0 points, where the types of the points are unknown."""
     cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
     if types is None:
@@ -116,14 +117,13 @@ def compute(cloud: Cloud) -> Values:
             for name, (value_P, kept_P) in zip(BIN_QUANTITIES, read, strict=True)
         }
 
-    binned = jax.vmap(by_bin)(leave_out(folds, len(cloud_PD)), distance_RP)
+    binned = jax.vmap(by_bin)(point_weights(folds, len(cloud_PD)), distance_RP)
     return values | {name: value_RB.T for name, value_RB in binned.items()}
 
 
 FAMILIES = {
     "frequency": Family(
-        "cloud",
-        compute,
+        measure_frequency,
         QUANTITIES,
         ("gaussian", "shuffled", "untrained"),
         reads_types=True,

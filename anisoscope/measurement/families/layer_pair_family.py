@@ -22,8 +22,14 @@ from anisoscope.measurement.quantity import (
     correlation,
     share,
 )
-from anisoscope.measurement.resampling import Clouds, Searched, leave_out, map_samples, sections
+from anisoscope.measurement.resampling import (
+    LayerClouds,
+    Sectioned,
+    cut_sections,
+    map_samples,
+)
 from anisoscope.metrics import cloud_pairs
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
 LINEAR = (
@@ -83,7 +89,7 @@ LINEARITY = {
 }
 
 
-def measure_alignment(clouds: Clouds) -> dict[str, Values]:
+def measure_alignment(clouds: LayerClouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R)."""
     folds, samples = clouds.folds, {MEASURED: clouds.points_NPD} | clouds.nulls
     prepared = map_samples(lambda x_NPD: prepare_clouds(x_NPD, folds), samples)
@@ -92,25 +98,27 @@ def measure_alignment(clouds: Clouds) -> dict[str, Values]:
     return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in found.items()}
 
 
-def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
+def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R).
 
     The null model has the neighbors of other windows.
     """
 
-    def measure(nearest_N: Searched) -> Values:
+    def measure(nearest_N: Sectioned) -> Values:
         values = cloud_pairs.layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
-        if nearest_N.parts is not None:
-            parts = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.parts)
-            sections_NSPD = jax.vmap(lambda cloud_PD: sections(cloud_PD, parts))(clouds.points_NPD)
+        if nearest_N.sections is not None:
+            sections = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.sections)
+            sections_NSPD = jax.vmap(lambda cloud_PD: cut_sections(cloud_PD, sections))(
+                clouds.points_NPD
+            )
             resampled = jax.lax.map(
                 lambda section: cloud_pairs.layers_imbalance(*section),
-                (parts, jnp.swapaxes(sections_NSPD, 0, 1)),
+                (sections, jnp.swapaxes(sections_NSPD, 0, 1)),
             )
             values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
         return dict.fromkeys(IMBALANCE, values)
 
-    def find_neighbors(x_NPD: Array) -> Searched:
+    def find_neighbors(x_NPD: Array) -> Sectioned:
         return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), x_NPD)
 
     return map_samples(
@@ -118,14 +126,14 @@ def measure_imbalance(clouds: Clouds) -> dict[str, Values]:
     )
 
 
-def measure_linearity(clouds: Clouds) -> dict[str, Values]:
+def measure_linearity(clouds: LayerClouds) -> dict[str, Values]:
     """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
     clouds_NPD = clouds.points_NPD
-    keep_RP = leave_out(clouds.folds, clouds_NPD.shape[1])
+    keep_RP = point_weights(clouds.folds, clouds_NPD.shape[1])
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
-        basis, values = cloud_pairs.basis(by_PD), {}
+        basis, values = cloud_pairs.column_basis(by_PD), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
             fit = cloud_pairs.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}
@@ -142,7 +150,7 @@ def measure_linearity(clouds: Clouds) -> dict[str, Values]:
 
 
 FAMILIES = {
-    "alignment": Family("layers", measure_alignment, ALIGNMENT, (PERMUTED,)),
-    "imbalance": Family("layers", measure_imbalance, IMBALANCE, (PERMUTED,), neighbors=NEIGHBORS),
-    "linearity": Family("layers", measure_linearity, LINEARITY, (PERMUTED,)),
+    "alignment": Family(measure_alignment, ALIGNMENT, (PERMUTED,)),
+    "imbalance": Family(measure_imbalance, IMBALANCE, (PERMUTED,), neighbors=NEIGHBORS),
+    "linearity": Family(measure_linearity, LINEARITY, (PERMUTED,)),
 }

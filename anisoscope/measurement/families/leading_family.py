@@ -15,8 +15,9 @@ from anisoscope.measurement.quantity import (
     Values,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, leave_out, over_folds
+from anisoscope.measurement.resampling import Cloud, over_folds
 from anisoscope.metrics import leading
+from anisoscope.metrics.cloud import point_weights
 
 PERCENT = 0.01  # share of the vectors that are removed
 WITHOUT = ("longest of each window", "longest 1 %")
@@ -98,7 +99,7 @@ def remaining(cloud: Cloud) -> Array:
     return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
 
 
-def compute(cloud: Cloud) -> Values:
+def measure_leading(cloud: Cloud) -> Values:
     """Measure a cloud; NaN where it has no first token, or where the positions are unknown."""
     cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
     points = len(cloud_PD)
@@ -114,7 +115,7 @@ def compute(cloud: Cloud) -> Values:
 
     values = over_folds(read_kept, folds, points)
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in FIRST_TOKEN_SHARES}
-    keep_RP = leave_out(folds, points)
+    keep_RP = point_weights(folds, points)
     left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
     time_P = None if places is None else places.time_P
     direction_3 = jax.lax.map(
@@ -130,8 +131,7 @@ def compute(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "leading": Family(
-        "cloud",
-        compute,
+        measure_leading,
         QUANTITIES,
         ("gaussian", "shuffled", "untrained"),
         coordinates={"without": WITHOUT},

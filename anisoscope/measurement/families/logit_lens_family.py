@@ -17,8 +17,9 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import fold_means, leave_out
+from anisoscope.measurement.resampling import fold_means
 from anisoscope.metrics import logit_lens
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.logit_lens import Unembedding
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
@@ -76,7 +77,7 @@ QUANTITIES = {
 }
 
 
-def compute(
+def measure_logit_lens(
     clouds_NPD: Array,
     how: Unembedding,
     target_P: Array | None,
@@ -96,7 +97,7 @@ def compute(
                 "target_token_collapse": collapse,
             }
 
-        return jax.lax.map(read, leave_out(folds, points))
+        return jax.lax.map(read, point_weights(folds, points))
 
     known_P = target_P >= 0
     values = {
@@ -110,4 +111,4 @@ def compute(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILIES = {"logit_lens": Family("logit_lens", compute, QUANTITIES, ("untrained",))}
+FAMILIES = {"logit_lens": Family(measure_logit_lens, QUANTITIES, ("untrained",))}

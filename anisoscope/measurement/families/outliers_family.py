@@ -4,9 +4,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
-from anisoscope.measurement.resampling import Cloud, fold_means, leave_out, over_folds
+from anisoscope.measurement.resampling import Cloud, fold_means, over_folds
 from anisoscope.metrics import outliers
-from anisoscope.metrics.cloud import largest
+from anisoscope.metrics.cloud import largest, point_weights
 from anisoscope.metrics.leading import lower_median
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
@@ -88,7 +88,7 @@ def measure_outliers(cloud: Cloud) -> Values:
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
         "anisotropy_without_top_coordinates": outliers.anisotropy_without_top_coordinates(
-            cloud_PD, leave_out(folds, points)
+            cloud_PD, point_weights(folds, points)
         )
     }
 
@@ -112,6 +112,6 @@ def measure_massive(cloud: Cloud) -> Values:
 
 
 FAMILIES = {
-    "outliers": Family("cloud", measure_outliers, OUTLIERS, coordinates={"top": outliers.TOPS}),
-    "massive": Family("cloud", measure_massive, MASSIVE_POINTS, coordinates={"ratio": RATIOS}),
+    "outliers": Family(measure_outliers, OUTLIERS, coordinates={"top": outliers.TOPS}),
+    "massive": Family(measure_massive, MASSIVE_POINTS, coordinates={"ratio": RATIOS}),
 }

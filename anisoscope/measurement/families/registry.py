@@ -17,7 +17,7 @@ _ENTRIES: dict[str, Family] = {
     if module.name.endswith("_family")
     for name, family in importlib.import_module(f"{__package__}.{module.name}").FAMILIES.items()
 }
-FAMILIES = {name: _ENTRIES[name] for name in measure_config.FAMILIES}
+FAMILIES = {name: _ENTRIES[name] for name in measure_config.INPUT_KINDS}
 
 
 def quantities() -> dict[str, Quantity]:

@@ -76,7 +76,7 @@ QUANTITIES |= {
 }
 
 
-def compute(cloud: Cloud) -> dict[str, Values]:
+def measure_similarity(cloud: Cloud) -> dict[str, Values]:
     """Measure a cloud, and its expected values under random signs."""
     cloud_PD, folds, points = cloud.points_PD, cloud.folds, len(cloud.points_PD)
     cluster_P = None if cloud.places is None else cloud.places.window_P
@@ -102,4 +102,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILIES = {"similarity": Family("cloud", compute, QUANTITIES)}
+FAMILIES = {"similarity": Family(measure_similarity, QUANTITIES)}

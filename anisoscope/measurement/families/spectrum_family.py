@@ -101,7 +101,7 @@ READERS = {name: getattr(spectrum, name, None) for name in QUANTITIES} | {
 }
 
 
-def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
+def read_spectra(spectra: spectrum.Spectrum, null: str = "") -> Values:
     """Compute all quantities, or those with this null model, of spectra along a first axis."""
     return jax.vmap(
         lambda single: {
@@ -112,17 +112,17 @@ def read(spectra: spectrum.Spectrum, null: str = "") -> Values:
     )(spectra)
 
 
-def compute(cloud: Cloud) -> dict[str, Values]:
+def measure_spectrum(cloud: Cloud) -> dict[str, Values]:
     """Measure a cloud and, to first order, the cloud without each of its folds.
 
     The null models come from the same decomposition, or from no decomposition.
     """
     spectra = spectrum.spectrum(cloud.points_PD, cloud.folds)
-    isotropic = read(isotropic_spectra(*cloud.points_PD.shape), ISOTROPIC)
+    isotropic = read_spectra(isotropic_spectra(*cloud.points_PD.shape), ISOTROPIC)
     replicates = len(spectra.width)
     return {
-        MEASURED: read(spectra),
-        CAPPED: read(spectrum.capped(spectra), CAPPED),
+        MEASURED: read_spectra(spectra),
+        CAPPED: read_spectra(spectrum.capped(spectra), CAPPED),
         ISOTROPIC: {
             name: jnp.broadcast_to(value_S.mean(), replicates)
             for name, value_S in isotropic.items()
@@ -130,4 +130,4 @@ def compute(cloud: Cloud) -> dict[str, Values]:
     }
 
 
-FAMILIES = {"spectrum": Family("cloud", compute, QUANTITIES)}
+FAMILIES = {"spectrum": Family(measure_spectrum, QUANTITIES)}

@@ -86,7 +86,7 @@ def measure_windows(cloud: Cloud) -> Values:
 
 FAMILIES = {
     "trajectory": Family(
-        "cloud", measure_trajectory, TRAJECTORY, coordinates={"from_position": windows.STRETCHES}
+        measure_trajectory, TRAJECTORY, coordinates={"from_position": windows.STRETCHES}
     ),
-    "windows": Family("cloud", measure_windows, WINDOWS),
+    "windows": Family(measure_windows, WINDOWS),
 }

@@ -30,7 +30,7 @@ transformers.AttentionInterface.register(CAPTURE, sdpa_attention_forward)
 transformers.AttentionMaskInterface.register(CAPTURE, eager_mask)
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """Inputs of the attention of one block."""
 
     # times scaling * sqrt(K), so that scores are <q, k> / sqrt(K) whatever the model divides by
@@ -39,7 +39,7 @@ class Call(NamedTuple):
     added: Any = None  # to the scores: 0 or a bias at a visible key, -inf at a hidden key
 
 
-def attention_scores(call: Call) -> Any:
+def attention_scores(call: AttentionCall) -> Any:
     scores_BHTT = call.q_BHTK @ call.k_BHTK.transpose(2, 3) * call.q_BHTK.shape[-1] ** -0.5
     return scores_BHTT if call.added is None else scores_BHTT + call.added
 
@@ -72,7 +72,7 @@ class Listener(contextlib.ExitStack):
         super().__init__()
         self.loaded, self.keep, self.heads, self.plain = loaded, keep, heads, plain
         self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
-        self.calls: list[Call] = []  # of the blocks
+        self.calls: list[AttentionCall] = []  # of the blocks
         self.depth = 0  # number of blocks that are running
 
     def __enter__(self) -> "Listener":
@@ -127,9 +127,11 @@ class Listener(contextlib.ExitStack):
         for x_BTD in getattr(output, "hidden_states", None) or ():
             self._layer(x_BTD)
 
-    def _on_call(self, call: Call) -> None:
+    def _on_call(self, call: AttentionCall) -> None:
         if self.depth and self.heads:  # ignore attention outside the blocks
-            self.calls.append(Call(self.keep(call.q_BHTK), self.keep(call.k_BHTK), call.added))
+            self.calls.append(
+                AttentionCall(self.keep(call.q_BHTK), self.keep(call.k_BHTK), call.added)
+            )
 
     def _attend(
         self,
@@ -146,7 +148,9 @@ class Listener(contextlib.ExitStack):
         factor = width**-0.5 if scaling is None else scaling
         parts = [x for x in (attention_mask, more.get("position_bias")) if x is not None]
         added = _mask_to_infinity(sum(parts), query.dtype) if parts else None
-        call = Call(query * (factor * width**0.5), key.repeat_interleave(shared, dim=1), added)
+        call = AttentionCall(
+            query * (factor * width**0.5), key.repeat_interleave(shared, dim=1), added
+        )
         self._on_call(call)
         if self.plain:
             weights_BHTT = attention_scores(call).softmax(-1)
@@ -159,9 +163,9 @@ class Listener(contextlib.ExitStack):
     def _on_softmax(self, q_BHTK: Any, k_BHTK: Any, scores_BHTT: Any) -> None:
         """Find what the scores of a class with its own attention contain besides <q, k>."""
         q_BHTK = q_BHTK * q_BHTK.shape[-1] ** (0.5 - self.loaded.adapter.score_exponent)
-        product_BHTT = attention_scores(Call(q_BHTK.float(), k_BHTK.float()))
+        product_BHTT = attention_scores(AttentionCall(q_BHTK.float(), k_BHTK.float()))
         added = _mask_to_infinity(scores_BHTT.float(), self.loaded.model.dtype) - product_BHTT
-        self._on_call(Call(q_BHTK, k_BHTK, added))
+        self._on_call(AttentionCall(q_BHTK, k_BHTK, added))
 
 
 class SoftmaxWatch(TorchFunctionMode):
@@ -261,7 +265,7 @@ def read_activations(
         }
         for name, layers in parts.items():
             for n, x in enumerate(layers):
-                check_finite(x, loaded, f"{name} of layer {n}")
+                check_finite_activations(x, loaded, f"{name} of layer {n}")
                 if (own := x.shape[1:]) != (shape := layers[0].shape[1:]):
                     what = f"{name} of layer {n} has shape {own}, other layers have {shape}"
                     raise UserError(f"{loaded.class_name}: {what}; {ENTRY}")
@@ -276,7 +280,7 @@ def to_array(x: torch.Tensor) -> np.ndarray:
     return x.detach().to("cpu", torch.float32, copy=True).numpy()
 
 
-def check_finite(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
+def check_finite_activations(x: np.ndarray, loaded: PretrainedModel, name: str) -> None:
     """Raise UserError where a number is not finite."""
     if not np.isfinite(x).all():
         computed_in = f"computed in {loaded.attributes['computed_in']}"

@@ -14,14 +14,14 @@ from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import (
     LEAVE,
-    Call,
+    AttentionCall,
     Listener,
     attention_scores,
     forward,
     residual_stream,
 )
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.token_windows import Windows
+from anisoscope.sources.hf.token_windows import InputWindows
 from anisoscope.utils.errors import UserError
 
 # tolerance relative to the largest number compared
@@ -92,7 +92,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     pattern = _pattern(heard.calls, 0.0 if adapter.score_exponent is None else close / 10)
     expected = model_outputs(loaded, tokens_WT, "attentions")
     for n, (call, weights_BHTT) in enumerate(zip(heard.calls, expected, strict=True)):
-        scores_BHTT = attention_scores(Call(call.q_BHTK.float(), call.k_BHTK.float()))
+        scores_BHTT = attention_scores(AttentionCall(call.q_BHTK.float(), call.k_BHTK.float()))
         device = scores_BHTT.device
         if pattern.bias_NHTT is not None:
             scores_BHTT = scores_BHTT + torch.as_tensor(pattern.bias_NHTT[n], device=device)
@@ -122,7 +122,7 @@ def model_outputs(loaded: PretrainedModel, tokens_WT: np.ndarray, name: str) -> 
     return outputs[0] or from_base or ()
 
 
-def _pattern(calls: list[Call], rounding: float) -> AttentionPattern:
+def _pattern(calls: list[AttentionCall], rounding: float) -> AttentionPattern:
     """Read the pattern of the first window; a bias within the rounding of scores counts as none."""
     added_NHTT, largest = [], 0.0
     for call in calls:
@@ -137,7 +137,7 @@ def _pattern(calls: list[Call], rounding: float) -> AttentionPattern:
 
 
 def check_bits_per_byte(
-    loaded: PretrainedModel, windows: Windows, batch_size: int, most: float | None
+    loaded: PretrainedModel, windows: InputWindows, batch_size: int, most: float | None
 ) -> dict[str, Any]:
     """Compute the model's loss on the first batch, in bits per byte of the text.
 
@@ -160,7 +160,7 @@ def check_bits_per_byte(
     return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task}
 
 
-def bits_bound(windows: Windows) -> float:
+def bits_bound(windows: InputWindows) -> float:
     """Return the bits per byte of a unigram model, which a trained model must beat."""
     return float(stats.entropy(windows.counts_V, base=2)) * windows.tokens_per_byte
 
@@ -176,7 +176,7 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
 
 
 def _token_bits(
-    loaded: PretrainedModel, windows: Windows, batch_size: int, task: str
+    loaded: PretrainedModel, windows: InputWindows, batch_size: int, task: str
 ) -> np.ndarray:
     """Compute the bits of every scored token of the first batch."""
     read_WT = target_WT = windows.probe.tokens_GWT[0]

@@ -173,7 +173,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         what = f"weights of {type(model).__name__} are missing or have another shape"
         names = ", ".join(wrong[:3])
         raise UserError(f"{location.name}: {what}: {names} …; name another file")
-    check_finite(location.name, model)
+    check_finite_weight(location.name, model)
     paths, revision = weight_files(location)
     types = set(header.tensors.values()) if header else number_types(paths)
     attributes = library_versions(model) | {
@@ -207,7 +207,7 @@ def find_class(settings: Any, gguf: bool = False) -> Any:
     return getattr(transformers, name, None) or other
 
 
-def check_finite(name: str, model: Any) -> None:
+def check_finite_weight(name: str, model: Any) -> None:
     """Raise UserError where a weight is not finite."""
     for weight, x in model.named_parameters():
         if x.device.type != "meta" and not bool(torch.isfinite(x).all()):

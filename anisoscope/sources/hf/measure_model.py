@@ -31,11 +31,11 @@ from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.revision import (
     Plan,
-    check_model,
+    check_revision,
     measure_revision,
     unmeasurable_families,
 )
-from anisoscope.sources.hf.token_windows import Text, make_windows, read_texts, special_frame
+from anisoscope.sources.hf.token_windows import Text, cut_token_windows, read_texts, special_frame
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose, once, replace
 
@@ -49,7 +49,7 @@ EVALUATION = {
 }
 
 
-def measure_model(
+def measure_loaded(
     model: Any,
     texts: Any,
     revision: str | Sequence[str] | None,
@@ -69,7 +69,7 @@ def measure_model(
     everything, separate = "all" in (families, *families), bool(padding or pools)
     with as_arguments(), load_model.quiet():
         choose("padding", padding or "left", ("left", "right"))
-        text, config = read_texts(texts), make_config(families, nulls, separate, pools, settings)
+        text, config = read_texts(texts), join_settings(families, nulls, separate, pools, settings)
 
         def measure(name: str | None) -> xr.Dataset:
             loaded, own_tokenizer = open_model(model, name, tokenizer, config)
@@ -78,7 +78,7 @@ def measure_model(
             with evaluation_mode(loaded):
                 if separate:
                     return separate_texts.measure_texts(loaded, own_tokenizer, text, config, pools)
-                return measure_windows(loaded, own_tokenizer, text, config, everything)
+                return measure_text(loaded, own_tokenizer, text, config, everything)
 
         if revision is None or isinstance(revision, str):
             return measure(revision)
@@ -104,7 +104,7 @@ def as_arguments() -> Iterator[None]:
         raise ValueError(re.sub(names, "", str(error))) from error
 
 
-def make_config(
+def join_settings(
     families: str | Sequence[str],
     nulls: str | Sequence[str],
     separate: bool,
@@ -178,7 +178,7 @@ def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
     if (computed_in := _type_name(dtype)) not in guards.CLOSE:
         choices = " or ".join(guards.CLOSE)
         raise UserError(f"{name} computes in {computed_in}; convert it to {choices}")
-    load_model.check_finite(name, model)
+    load_model.check_finite_weight(name, model)
     if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
         what = f"{name}: rotary frequencies are rounded to {computed_in}, as by .to()"
         warnings.warn(f"{what}: load the model with dtype= instead", stacklevel=2)
@@ -238,7 +238,7 @@ def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
                 attributes[name].update(entries)
 
 
-def measure_windows(
+def measure_text(
     loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig, everything: bool
 ) -> xr.Dataset:
     """Cut the text into windows and measure them; warn where the model does not know the text.
@@ -252,15 +252,15 @@ def measure_windows(
         changes["measure.families"] = families
     config = replace(config, changes)
     measure, joined = config.measure, load_model.tokens_per_position(loaded.model.config)
-    windows = make_windows(text.content, tokenizer, config, joined, "the text")
+    windows = cut_token_windows(text.content, tokenizer, config, joined, "the text")
     plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
-    check_model(plan, loaded)
+    check_revision(plan, loaded)
     raw = measure_revision(plan, loaded, ALONE, last=True)
     del raw.attrs["config"]  # it names a text that was not read
     bits, bound = raw.attrs["bits_per_byte"], guards.bits_bound(windows)
     raw.attrs |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
     raw.attrs["bits_bound"] = bound
-    table, _ = join.joined({ALONE: raw}, measure.families, measure.nulls)
+    table, _ = join.join_steps({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
     if not isinstance(bits, str) and not bits < bound:
         warnings.warn(

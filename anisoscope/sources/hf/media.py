@@ -23,7 +23,7 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model, read_tokenizer
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
-from anisoscope.sources.hf.token_windows import Windows, add_ordinary
+from anisoscope.sources.hf.token_windows import InputWindows, add_ordinary
 from anisoscope.utils.errors import UserError
 
 MOST_FILES = 10_000  # drawn at random: far more than are measured
@@ -143,7 +143,9 @@ class MediaFolder(NamedTuple):
         return {"name": self.name, "origin": self.origin}
 
 
-def open_media(config: PretrainedConfig, location: WeightLocation) -> tuple[MediaFolder, Windows]:
+def open_media(
+    config: PretrainedConfig, location: WeightLocation
+) -> tuple[MediaFolder, InputWindows]:
     """Open the files, and choose windows as the last revision reads them."""
     loaded = load_model(location, config.pretrained)
     if (takes := loaded.base.main_input_name) not in MEDIA:
@@ -176,7 +178,7 @@ def choose_windows(
     context: int,
     measure: MeasureConfig,
     path: pathlib.Path,
-) -> Windows:
+) -> InputWindows:
     """Choose files, and positions in what the model makes of each."""
     numbers_N = np.arange(files.count * context, dtype=np.int32)
     sizes = measure.points, measure.batches, measure.folds, measure.seed
@@ -202,7 +204,7 @@ def choose_windows(
         "special_tokens": front,
         "first_windows": " | ".join(files.label(number) for number in window_GW[0][:3]),
     }
-    return Windows(probe, positions, fixed_T, context, attributes)
+    return InputWindows(probe, positions, fixed_T, context, attributes)
 
 
 def list_files(path: pathlib.Path, seed: int) -> list[pathlib.Path]:

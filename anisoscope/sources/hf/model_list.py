@@ -13,8 +13,8 @@ from anisoscope.config.pretrained_config import (
     TABLE,
     ModelsConfig,
     PretrainedConfig,
-    model_config,
     model_labels,
+    select_model,
 )
 from anisoscope.data import corpus as texts
 from anisoscope.sources.hf import guards, load_model, revision_sweep
@@ -43,13 +43,13 @@ def measure_models(
     left: dict[str, str] = {}
     for label, name in model_labels(config.models).items():  # all before the long part begins
         with _leave_out(label, left):
-            models[label] = describe_model(config, label, name)
+            models[label] = describe_listed(config, label, name)
     if models:
         reads_text = any(about["modality"] in TEXT_MODALITIES for about in models.values())
         # loaded once for all models of text
-        corpus = texts.load(config.data, config.window) if reads_text else None
-        folder.claim(root, replace(config, FREE), new=True)
-        with folder.locked(root):
+        corpus = texts.load_corpus(config.data, config.window) if reads_text else None
+        folder.claim_folder(root, replace(config, FREE), new=True)
+        with folder.locked_folder(root):
             path, advice = root / TABLE, "move it away to name the models again"
             known = read_json(path, advice) if path.exists() else {}
             known = {label: x for label, x in known.items() if label not in {*left, *models}}
@@ -79,7 +79,7 @@ def _leave_out(label: str, left: dict[str, str]) -> Iterator[None]:
 
 def modality_config(models: ModelsConfig, label: str, modality: str) -> PretrainedConfig:
     """Return the settings of a model; UserError where no folder is named that it could read."""
-    config = model_config(models, label)
+    config = select_model(models, label)
     if modality in TEXT_MODALITIES:
         return config
     setting = "audio" if modality == "speech" else "images"
@@ -89,12 +89,12 @@ def modality_config(models: ModelsConfig, label: str, modality: str) -> Pretrain
     return replace(config, changes)
 
 
-def describe_model(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
+def describe_listed(config: ModelsConfig, label: str, name: str) -> dict[str, str]:
     """Return name, modality and kind: as listed, or else from its settings.
 
     UserError where the model cannot be loaded, or is larger than the memory.
     """
-    model, listed = model_config(config, label), config.listed.get(name, {})
+    model, listed = select_model(config, label), config.listed.get(name, {})
     location, traits = revision_sweep.last_location(model), {"modality": "text", "kind": "decoder"}
     if not location.is_gguf:  # reading its settings takes long
         settings = load_model.read_settings(location)

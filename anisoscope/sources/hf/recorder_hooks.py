@@ -93,7 +93,7 @@ def output_tensor(name: str, output: Any) -> torch.Tensor:
     raise UserError(f"hook point {name} returns {what}; {advice}")
 
 
-class Call:
+class ModuleCall:
     """A call of a module, with its arguments by name."""
 
     def __init__(
@@ -220,7 +220,7 @@ class PassHooks:
         """Note the call of a module with these positional parameters."""
         if self.current is not None:
             source = self.local.first.get(module, module)
-            self.local.calls.append(Call(module, source, parameters, args, kwargs))
+            self.local.calls.append(ModuleCall(module, source, parameters, args, kwargs))
 
     def enter_layer(self, module: nn.Module, args: tuple, kwargs: dict) -> None:
         if self.current is not None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import FAMILIES, MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
@@ -21,12 +21,12 @@ from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens_per_position
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import Residuals
-from anisoscope.sources.hf.token_windows import Windows, tokens_at_positions
+from anisoscope.sources.hf.token_windows import InputWindows, tokens_at_positions
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 # families that read queries and keys
-HEAD_FAMILIES = tuple(name for name, kind in FAMILIES.items() if kind in ("heads", "vectors"))
+HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind in ("heads", "vectors"))
 
 
 class Plan(NamedTuple):
@@ -34,7 +34,7 @@ class Plan(NamedTuple):
 
     config: PretrainedConfig
     measure: MeasureConfig  # with the families and null models to measure now
-    windows: Windows
+    windows: InputWindows
     corpus: Any  # the text, or the folder of pictures or sound
     name: str
     printed: bool = True  # print what is found; else a progress bar is shown
@@ -87,7 +87,7 @@ def open_revision(plan: Plan, step: int) -> PretrainedModel:
     weights = plan.config.pretrained
     revisions = revision_steps(weights)
     loaded = load_model(find_weights(weights.name, revisions[step]), weights)
-    check_model(plan, loaded)
+    check_revision(plan, loaded)
     if weights.clamp is not None:
         tokens_WT, last = plan.windows.probe.tokens_GWT[0], step == max(revisions)
         loaded.attributes["clamped"] = clamp_coordinates(
@@ -96,7 +96,7 @@ def open_revision(plan: Plan, step: int) -> PretrainedModel:
     return loaded
 
 
-def check_model(plan: Plan, loaded: PretrainedModel) -> None:
+def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
     """Check the model against the settings before it reads a window."""
     if loaded.reads_text:
         guards.check_vocabulary(loaded, plan.windows.largest_token)
@@ -124,7 +124,7 @@ def measure_revision(
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
     pattern, unembedding, findings = check_numbers(plan, loaded, last)
-    findings["model"] = describe_model(loaded, plan.config)
+    findings["model"] = describe_revision(loaded, plan.config)
     if last and plan.printed:  # before the long part begins
         for key, value in (windows.attributes | findings).items():
             text = f"{value:.4g}" if isinstance(value, float) else value
@@ -152,7 +152,7 @@ def measure_revision(
 
     size, batches = plan.config.pretrained.batch_size, []
     label = "" if plan.printed else "measure_model"
-    with bar(None, label, "batch", total=measure.batches + last) as progress:
+    with progress_bar(None, label, "batch", total=measure.batches + last) as progress:
         for g in range(measure.batches):
             batches.append(measure_batch(g, size, False))
             progress.update()
@@ -164,10 +164,10 @@ def measure_revision(
     measured = activations.join_batches(batches)
     values = residuals.mark_missing(step, measured.values) if residuals else measured.values
     attributes = as_attributes(findings) | plan.attributes
-    table = replicates_table.table(values, step, windows.positions, attributes)
+    table = replicates_table.build_table(values, step, windows.positions, attributes)
     picks_P = windows.probe.picks_SGP[0, 0]
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
-    table = table.assign(kept_vectors.labeled(*head_vectors))
+    table = table.assign(kept_vectors.label_vectors(*head_vectors))
     return residuals.annotate(step, table) if residuals else table
 
 
@@ -205,7 +205,7 @@ def as_attributes(attributes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
+def visible_sets(visible_NTT: np.ndarray, windows: InputWindows) -> np.ndarray:
     """Return which key each query sees, for each set of positions.
 
     A position that every window leaves out of a set is neither query nor key. The shape is (S, T,
@@ -219,7 +219,7 @@ def visible_sets(visible_NTT: np.ndarray, windows: Windows) -> np.ndarray:
     return np.stack([visible, without_first_token, without_special][: len(windows.positions)])
 
 
-def describe_model(loaded: PretrainedModel, config: PretrainedConfig) -> str:
+def describe_revision(loaded: PretrainedModel, config: PretrainedConfig) -> str:
     """Describe model and windows, for tables and figures."""
     settings, attributes = loaded.model.config, loaded.attributes
     heads = f", H={settings.num_attention_heads}" if loaded.adapter != UNKNOWN else ""

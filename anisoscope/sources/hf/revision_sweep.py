@@ -22,8 +22,8 @@ from anisoscope.sources.hf.pretrained_weights import WeightLocation
 from anisoscope.sources.hf.residuals import Residuals, clear, compared_steps
 from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.hf.token_windows import (
-    Windows,
-    make_windows,
+    InputWindows,
+    cut_token_windows,
     set_window,
     validation_text,
 )
@@ -52,7 +52,7 @@ def measure_revisions(
     If `shared`, other processes may take revisions too, and the last of them joins the tables.
     """
     check_tables(source)
-    folder.claim(source.root, replace(source.config, FREE), new=True)
+    folder.claim_folder(source.root, replace(source.config, FREE), new=True)
     with held(source.root, source.config, shared) as share:
         folder.check_claim(source.root, replace(source.config, FREE), False)  # of another process
         folder.record_environment(source.root, source.corpus.record())
@@ -76,10 +76,10 @@ def open_revisions(
         reads_text = load_model.main_input(settings) == load_model.TOKENS
         joined = load_model.tokens_per_position(settings)
     if reads_text:
-        corpus = corpus or texts.load(config.data, config.window)
+        corpus = corpus or texts.load_corpus(config.data, config.window)
         tokenizer, text = load_model.read_tokenizer(last), validation_text(corpus)
         config = set_window(text, tokenizer, config)
-        windows = make_windows(text, tokenizer, config, joined)
+        windows = cut_token_windows(text, tokenizer, config, joined)
     else:
         corpus, windows = media.open_media(config, last)
         config = replace(config, {"window": windows.context})
@@ -112,7 +112,7 @@ class Revisions(Source):
     config: PretrainedConfig  # without families that cannot be measured
     measure: MeasureConfig  # without null models that cannot be measured
     corpus: Any
-    windows: Windows
+    windows: InputWindows
     root: pathlib.Path
     name: str
     # sha256 of weights by step, as read now or by the table

@@ -13,12 +13,12 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.hf.extract import check_finite, residual_stream, to_array
+from anisoscope.sources.hf.extract import check_finite_activations, residual_stream, to_array
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.revision import as_attributes
 from anisoscope.sources.hf.token_windows import SPECIAL, Text, special_frame, special_ids
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import bar
+from anisoscope.utils.progress import progress_bar
 
 # mean over the tokens of a text; its last token; its first token, a special one
 POOLS = ("mean", "last", "cls")
@@ -50,7 +50,7 @@ def measure_texts(
     tokens = draw_texts(text.parts, tokenizer, config, bool(pools))
     picks = pick_tokens(tokens, config.measure)
     rows_M = np.unique(np.concatenate([*picks.values()]))
-    vectors = read_vectors(loaded, tokens, rows_M, pools, config.pretrained.batch_size)
+    vectors = read_text_vectors(loaded, tokens, rows_M, pools, config.pretrained.batch_size)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
     return table.assign_attrs(
         as_attributes(loaded.attributes),
@@ -99,7 +99,7 @@ def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]
     return {name: np.sort(order_N[x_N[order_N]][:count]) for name, x_N in allowed.items()}
 
 
-def read_vectors(
+def read_text_vectors(
     loaded: PretrainedModel,
     tokens: Tokens,
     rows_M: np.ndarray,
@@ -116,14 +116,14 @@ def read_vectors(
         text_U = np.flatnonzero(length_U == length)
         batches += np.split(text_U, range(batch_size, len(text_U), batch_size))
     text_M, position_M = tokens.text_N[rows_M], tokens.position_N[rows_M]
-    for text_B in bar(batches, "measure_model: read", "batch"):
+    for text_B in progress_bar(batches, "measure_model: read", "batch"):
         layers, _ = residual_stream(loaded, np.stack([tokens.ids[u] for u in text_B]))
         if not vectors:
             shape = len(layers), len(tokens.ids), layers[0].shape[-1]
             vectors = {pool: np.empty(shape, np.float32) for pool in pools}
             vectors[TOKENS] = np.empty((shape[0], len(rows_M), shape[2]), np.float32)
         for n, x_BTD in enumerate(map(to_array, layers)):
-            check_finite(x_BTD, loaded, f"the residual stream of layer {n}")
+            check_finite_activations(x_BTD, loaded, f"the residual stream of layer {n}")
             for u, x_TD in zip(text_B, x_BTD, strict=True):
                 slots = slice(*np.searchsorted(text_M, (u, u + 1)))
                 vectors[TOKENS][n, slots] = x_TD[position_M[slots]]

@@ -30,7 +30,7 @@ LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
 
-class Windows(NamedTuple):
+class InputWindows(NamedTuple):
     """Windows that a model reads, of a text, of pictures or of sound, and the picked positions."""
 
     probe: Probe  # tokens_GWT are tokens, or inputs (G, W, …); picks are of all sets of positions
@@ -95,13 +95,13 @@ def validation_text(corpus: Corpus) -> str:
     return text
 
 
-def make_windows(
+def cut_token_windows(
     text: str,
     tokenizer: Any,
     config: PretrainedConfig,
     tokens_per_position: int = 1,
     name: str = SPLIT,
-) -> Windows:
+) -> InputWindows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
 
     With `special_tokens`, every window begins and ends as a text does. Special tokens are
@@ -146,7 +146,7 @@ def make_windows(
         "unknown_tokens": unknown_share,
         "tokens_per_byte": density,
     }
-    return Windows(
+    return InputWindows(
         probe,
         positions,
         fixed_T,

@@ -11,7 +11,7 @@ from anisoscope.sources.recording import measure_step
 from anisoscope.sources.recording.recorder import Recorder
 
 
-class Tables(transformers.TrainerCallback):
+class MeasureCallback(transformers.TrainerCallback):
     """The callback that `anisoscope.trainer_callback` returns."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Tables(transformers.TrainerCallback):
         if not state.is_world_process_zero:
             return
         with measure_step.lock_folder(self.folder):
-            tables = measure_step.read_tables(self.folder, state.global_step)
+            tables = measure_step.read_other_steps(self.folder, state.global_step)
         if later := [step for step in tables if step > state.global_step]:
             what = f"has a table of step {min(later)}, but training begins at {state.global_step}"
             raise ValueError(f"folder: {self.folder} {what}; name another folder")

@@ -23,7 +23,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
-from anisoscope.sources.finished_run import open_run
+from anisoscope.sources.finished_run import open_finished_run
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel
@@ -43,7 +43,7 @@ from anisoscope.sources.hf.token_windows import (
     special_frame,
     validation_text,
 )
-from anisoscope.sources.two_models import Clouds, Pair
+from anisoscope.sources.two_models import ModelPair, PairedClouds
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.settings import from_dict, replace
@@ -69,7 +69,7 @@ class Side(NamedTuple):
         return np.frombuffer(self.corpus.vocabulary, np.uint8)[self.corpus.valid].tobytes()
 
 
-def open_pair(first: str, second: str) -> Pair:
+def open_pretrained_pair(first: str, second: str) -> ModelPair:
     """Open both models; UserError where they cannot be compared."""
     return pair_sides((first, second), (open_side(first), open_side(second)))
 
@@ -88,11 +88,11 @@ def open_side(name: str) -> Side:
     revisions = revision_steps(config.pretrained)
     step = two_models.choose_step(name, list(revisions))
     loaded, tokenizer = open_model(config.pretrained.name, revisions[step], None, config)
-    corpus = texts.load(config.data, config.window)
+    corpus = texts.load_corpus(config.data, config.window)
     return make_side(name, loaded, tokenizer, corpus, config, step)
 
 
-def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
+def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> ModelPair:
     """Check that both models read the same text, and pair them."""
     same = []
     for side in sides:
@@ -100,17 +100,19 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> Pair:
         sha256 = hashlib.sha256(side.text).hexdigest()
         same.append(measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": sha256})
     advice = "name two runs of one text and the same measure.* settings"
-    two_models.check_same(names, same, advice)
+    two_models.check_comparable(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
     attributes = {"corpus": sides[0].corpus.name} | same[0]
     attributes["chunk_bytes"] = min(side.bytes for side in sides)
     for name, side, label in zip(("first", "second"), sides, labels, strict=True):
         attributes |= {name: label, f"{name}_step": side.step, f"{name}_model": side.description}
     batches = _read_sides(sides, attributes)
-    return Pair(labels, sides[0].measure, sides[0].corpus, batches, attributes)
+    return ModelPair(labels, sides[0].measure, sides[0].corpus, batches, attributes)
 
 
-def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterator[list[Clouds]]:
+def _read_sides(
+    sides: tuple[Side, Side], attributes: dict[str, Any]
+) -> Iterator[list[PairedClouds]]:
     """Yield the clouds of each batch, and count the chunks in `attributes`."""
     measure, length, count = sides[0].measure, attributes["chunk_bytes"], 0
     chunks = (
@@ -127,7 +129,7 @@ def _read_sides(sides: tuple[Side, Side], attributes: dict[str, Any]) -> Iterato
         sets = []
         for picks_P in points.picks_SP:
             permuted_NPD = first_NMD[:, points.other_M[picks_P]]
-            sets.append(Clouds(first_NMD[:, picks_P], second_MME[:, picks_P], permuted_NPD))
+            sets.append(PairedClouds(first_NMD[:, picks_P], second_MME[:, picks_P], permuted_NPD))
         yield sets
 
 
@@ -144,7 +146,7 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
 
 
 def _open_trained(name: str) -> Side:
-    run = open_run(name.partition("@")[0])
+    run = open_finished_run(name.partition("@")[0])
     step, context = two_models.choose_step(name, run.steps), run.config.model.context
     read = two_models.make_reader(run, step)
     token_of = np.zeros(256, np.int32)
@@ -213,7 +215,7 @@ def make_side(
     return side._replace(description=f"{description}; clamped: {cut}")
 
 
-def compare_models(
+def compare_pretrained(
     models: tuple[Any, Any],
     texts: Any,
     revisions: tuple[str | None, str | None],

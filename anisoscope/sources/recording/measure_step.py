@@ -79,7 +79,7 @@ def measure_step(
     settings = array_checks.make_settings(families, kinds, nulls, FOLDS, seed)
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
     with as_value_error(), lock_folder(root), compile_notice():
-        tables = read_tables(root, int(step))
+        tables = read_other_steps(root, int(step))
         if recorder is not None:
             x, clusters, positions = recorder.sample().values()
             layer_names = recorder.reservoir.names
@@ -102,10 +102,10 @@ def measure_step(
         tables = dict(sorted((tables | {int(step): raw}).items()))
         path = root / TABLES / f"{step}.nc"
         try:
-            joined_files.write(raw, path)
+            joined_files.write_table(raw, path)
             clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
             present = tuple(null for null in CLOUD_NULLS if null in clouds)
-            join.write(root, tables, tuple(FAMILIES), present, tables[max(tables)].attrs)
+            join.write_joined(root, tables, tuple(FAMILIES), present, tables[max(tables)].attrs)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -140,7 +140,7 @@ def _describe_layers(table: xr.Dataset) -> str:
     return f"{table.sizes['layer']} layers of a width of {table.attrs['width']}, names {names}"
 
 
-def read_tables(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
+def read_other_steps(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
     """Read the tables of other steps; ValueError where the folder holds other files or this step."""
     paths = sorted(path for path in (root / TABLES).glob("*.nc") if path.stem.isdecimal())
     tables = {int(path.stem): joined_files.read_table(path) for path in paths}

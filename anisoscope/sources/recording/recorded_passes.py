@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ENDING = threading.Lock()  # lets passes of several threads end in turn
 
 
-class Draw(NamedTuple):
+class RowDraw(NamedTuple):
     """Rows taken from a pass, and the slots that they fill."""
 
     lead: tuple[int, ...]  # (B, T), or (B,), of the pass
@@ -50,7 +50,7 @@ class Reservoir:
         lead: tuple[int, ...],
         mask: np.ndarray | None = None,
         position_ids: np.ndarray | None = None,
-    ) -> Draw:
+    ) -> RowDraw:
         """Draw rows of a pass of shape `lead`: (sequences, tokens) or (sequences,).
 
         Algorithm R (Vitter 1985): row t, from 0, takes slot floor(u (t + 1)) if that slot exists.
@@ -74,9 +74,11 @@ class Reservoir:
         slots_M, first = np.unique(slot_M[taken], return_index=True)
         kept = taken[first]
         cluster_M, counts = self.sequences + cluster_M[kept], (len(rows_M), int(begins_M.sum()))
-        return Draw(lead, rows_M[kept], slots_M, cluster_M, position_M[kept], *counts, self.offered)
+        return RowDraw(
+            lead, rows_M[kept], slots_M, cluster_M, position_M[kept], *counts, self.offered
+        )
 
-    def keep(self, draw: Draw, rows: dict[str, np.ndarray]) -> None:
+    def keep(self, draw: RowDraw, rows: dict[str, np.ndarray]) -> None:
         """Keep the rows of a pass that has ended.
 
         ValueError, and nothing is kept, where it has another width or interleaves another pass.
@@ -110,7 +112,9 @@ class Pass:
 
     def __init__(self, recorder: Recorder):
         self.recorder, self.reservoir = recorder, recorder.reservoir
-        self.shared: tuple[Draw, Any] | None = None  # draw and `sequences` of the first hook point
+        self.shared: tuple[RowDraw, Any] | None = (
+            None  # draw and `sequences` of the first hook point
+        )
         self.rows: dict[str, Any] = {}
 
     def draw(
@@ -120,7 +124,7 @@ class Pass:
         mask: np.ndarray | None = None,
         position_ids: np.ndarray | None = None,
         sequences: Any = None,
-    ) -> Draw:
+    ) -> RowDraw:
         """Draw rows for a hook point, the same for all; ValueError where it has others.
 
         `sequences` identifies the source of mask and positions, such as an encoder or a decoder.

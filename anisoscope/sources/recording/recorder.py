@@ -274,7 +274,7 @@ def trainer_callback(
     from anisoscope.sources.hf import trainer_callback
 
     with as_value_error():
-        return trainer_callback.Tables(
+        return trainer_callback.MeasureCallback(
             hook_points,
             folder,
             every,

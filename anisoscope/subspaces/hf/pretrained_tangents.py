@@ -21,10 +21,10 @@ from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_gradients import (
     LEAST_EARLY,
     Gradients,
-    Windows,
-    basis,
+    TangentWindows,
     check_window_count,
     split_windows,
+    stream_basis,
 )
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
@@ -60,20 +60,20 @@ def find_task(config: PretrainedConfig) -> str:
     return task
 
 
-def prepare(source: Revisions) -> "RevisionStudy":
+def prepare_study(source: Revisions) -> "RevisionStudy":
     """Choose the windows; UserError where they cannot be scored, or other tables exist."""
     task, config = find_task(source.config), source.config
     if task == guards.MASKED_TOKEN and source.windows.mask_token is None:
         what = f"the tokenizer of {config.pretrained.name} has no mask token"
         raise UserError(f"tangents.enabled: {what}; leave it out")
-    study = RevisionStudy(source, make_windows(source.windows, config.tangents, task), task)
+    study = RevisionStudy(source, choose_text_windows(source.windows, config.tangents, task), task)
     step_files.check_folder(study.root / step_files.TANGENTS, study.made_by)
     return study
 
 
-def make_windows(
-    windows: token_windows.Windows, tangents: TangentsConfig, task: str
-) -> tuple[Windows, Windows]:
+def choose_text_windows(
+    windows: token_windows.InputWindows, tangents: TangentsConfig, task: str
+) -> tuple[TangentWindows, TangentWindows]:
     """Choose windows of a text to fit to and to test on; UserError where there are too few.
 
     A token that begins or ends every window is read, but neither predicted nor in a bin of
@@ -103,14 +103,14 @@ def make_windows(
     return split_windows((*batch, bins_WT), tangents, rng)
 
 
-def run(study: "RevisionStudy", stop: Stop) -> None:
+def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
     source, config = study.source, study.config
     if not (results := source.root / "results.nc").exists():
         advice = "run --stages=measure first: it checks the model"
         raise UserError(f"{results} does not exist; {advice}")
-    folder.claim(source.root, replace(config, revision_sweep.FREE), new=False)
-    with folder.locked(source.root):
+    folder.claim_folder(source.root, replace(config, revision_sweep.FREE), new=False)
+    with folder.locked_folder(source.root):
         facts = study.facts
         check_settings(config.tangents, study.width, WIDTH.format(facts["full_width"]))
         removed = "removed" if study.width < facts["full_width"] else "kept"
@@ -129,7 +129,9 @@ def run(study: "RevisionStudy", stop: Stop) -> None:
 class RevisionStudy(tangent_stage.Study):
     """Revisions, read with torch and tested with one compiled program."""
 
-    def __init__(self, source: Revisions, windows: tuple[Windows, Windows], task: str):
+    def __init__(
+        self, source: Revisions, windows: tuple[TangentWindows, TangentWindows], task: str
+    ):
         super().__init__(source)
         self.config, self.task = source.config, task
         self.batch_size = self.config.pretrained.batch_size
@@ -188,11 +190,14 @@ class RevisionStudy(tangent_stage.Study):
             if not is_outdated(table, self.source):
                 return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
         loaded = self.open(self.source.last)
-        width, matrices = loaded.model.config.hidden_size, torch_gradients.collect_matrices(loaded)
+        width, matrices = (
+            loaded.model.config.hidden_size,
+            torch_gradients.collect_torch_matrices(loaded),
+        )
         fields = self.to_test._asdict().items()
         fold = self.to_test._replace(**{name: x[:1] for name, x in fields if "J" in name})
         identity_DD = np.eye(width, dtype=np.float32)
-        read = torch_gradients.gradients(loaded, fold, identity_DD, self.batch_size)
+        read = torch_gradients.compute_torch_gradients(loaded, fold, identity_DD, self.batch_size)
         share = torch_gradients.ones_share(read)
         missing = ", ".join(name for name in matrices if not matrices[name]) or "none"
         dimensions = width - torch_gradients.removes_ones(read, width)
@@ -200,7 +205,7 @@ class RevisionStudy(tangent_stage.Study):
 
     @functools.cached_property
     def basis_DD(self) -> np.ndarray:
-        return basis(self.facts["full_width"], self.width)
+        return stream_basis(self.facts["full_width"], self.width)
 
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where its gradients or its loss are not usable."""
@@ -225,13 +230,17 @@ class RevisionStudy(tangent_stage.Study):
     def test(self, step: int, before: int | None, frames: dict[str, Frames]) -> Tested:
         loaded, width = self.open(step), len(self.basis_DD)
         cloud_NPD = self._states(loaded)
-        read = torch_gradients.gradients(loaded, self.to_test, self.basis_DD, self.batch_size)
+        read = torch_gradients.compute_torch_gradients(
+            loaded, self.to_test, self.basis_DD, self.batch_size
+        )
         self._check_ones(read, step)
         if before is None:
             between = jax.tree.map(lambda x: np.full_like(x, np.nan), read.weights)
         else:
             models = self.open(before), loaded
-            between = torch_gradients.change(*map(torch_gradients.collect_matrices, models), width)
+            between = torch_gradients.revision_update(
+                *map(torch_gradients.collect_torch_matrices, models), width
+            )
             del models
         del loaded  # free memory for the program
         updates = {"between": between, "step": torch_gradients.missing_rows(width)}

@@ -16,13 +16,13 @@ from transformers.pytorch_utils import Conv1D
 from anisoscope.sources.hf.extract import (
     RESIDUALS,
     Listener,
-    check_finite,
+    check_finite_activations,
     forward,
     residual_stream,
     to_array,
 )
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.subspaces.tangent_gradients import WRITING, Gradients, Rows, Windows
+from anisoscope.subspaces.tangent_gradients import WRITING, Gradients, Rows, TangentWindows
 from anisoscope.subspaces.tangent_quantities import MATRICES
 from anisoscope.utils.errors import UserError
 
@@ -41,7 +41,7 @@ class Part(NamedTuple):
     places_O: np.ndarray  # positions in these windows
 
 
-def split_folds(windows: Windows, batch_size: int) -> Iterator[Part]:
+def split_folds(windows: TangentWindows, batch_size: int) -> Iterator[Part]:
     """Yield the windows of every fold, `batch_size` at a time."""
     folds, count, length = windows.tokens_JWT.shape
     for fold in range(folds):
@@ -52,7 +52,7 @@ def split_folds(windows: Windows, batch_size: int) -> Iterator[Part]:
 
 
 def states(
-    loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
+    loaded: PretrainedModel, windows: TangentWindows, basis_DD: np.ndarray, batch_size: int
 ) -> np.ndarray:
     """Return the states at the picked positions, (layer, P, D)."""
     rows_NJQD = _new_rows(loaded, windows)
@@ -62,15 +62,15 @@ def states(
     return rows_NJQD.reshape(len(rows_NJQD), -1, rows_NJQD.shape[-1]) @ basis_DD
 
 
-def gradients(
-    loaded: PretrainedModel, windows: Windows, basis_DD: np.ndarray, batch_size: int
+def compute_torch_gradients(
+    loaded: PretrainedModel, windows: TangentWindows, basis_DD: np.ndarray, batch_size: int
 ) -> Gradients:
     """Run a forward and a backward pass of the summed loss for every `batch_size` windows.
 
     The picked rows of all layers are kept, and of each matrix as many rows as its width.
     """
     layers, (folds, count, length) = loaded.blocks + 1, windows.tokens_JWT.shape
-    matrices = collect_matrices(loaded)
+    matrices = collect_torch_matrices(loaded)
     weights = parameters(matrices)
     slopes = {weight: torch.zeros_like(weight, dtype=torch.float32) for weight in weights}
     norm_JNT, square_JNT = np.zeros((2, folds, layers, length))
@@ -95,9 +95,9 @@ def gradients(
     finally:
         for weight, required in zip(weights, before, strict=True):
             weight.requires_grad_(required)
-    check_finite(square_JNT, loaded, "the gradient")
+    check_finite_activations(square_JNT, loaded, "the gradient")
     for slope in slopes.values():
-        check_finite(to_array(slope), loaded, "the gradient of a matrix")
+        check_finite_activations(to_array(slope), loaded, "the gradient of a matrix")
     points_NPD, slope_NPD = (
         x.reshape(layers, -1, x.shape[-1]) for x in (streams_NJQD, slopes_NJQD)
     )
@@ -109,11 +109,11 @@ def gradients(
         (norm_JNT / count).astype(np.float32),
         (square_JNT / count).astype(np.float32),
         *_shares(points_NPD, slope_NPD, folds, centered=dimensions < width),
-        matrix_rows(matrices, slopes.__getitem__, width),
+        torch_matrix_rows(matrices, slopes.__getitem__, width),
     )
 
 
-def _forward(loaded: PretrainedModel, windows: Windows, part: Part) -> tuple[list[Any], Any]:
+def _forward(loaded: PretrainedModel, windows: TangentWindows, part: Part) -> tuple[list[Any], Any]:
     """Return the stream at every layer in torch's graph, and the loss at every position in nats."""
     versions = []
 
@@ -139,7 +139,7 @@ def _backward(
     loaded: PretrainedModel,
     streams: list[Any],
     loss_BT: Any,
-    windows: Windows,
+    windows: TangentWindows,
     part: Part,
     weights: list[Any],
 ) -> list[Any]:
@@ -165,7 +165,7 @@ def removes_ones(read: Gradients, width: int) -> bool:
     return ones_share(read) < ZERO / width
 
 
-def _new_rows(loaded: PretrainedModel, windows: Windows) -> np.ndarray:
+def _new_rows(loaded: PretrainedModel, windows: TangentWindows) -> np.ndarray:
     width = loaded.model.config.hidden_size
     return np.empty((loaded.blocks + 1, *windows.picks_JQ.shape, width), np.float32)
 
@@ -176,7 +176,7 @@ def _keep_rows(
     """Keep the picked rows of a part in every layer; UserError where a number is not finite."""
     for n, x_BTD in enumerate(layers):
         rows_OD = to_array(x_BTD.reshape(-1, x_BTD.shape[-1]))[part.places_O]
-        check_finite(rows_OD, loaded, f"{name} of layer {n}")
+        check_finite_activations(rows_OD, loaded, f"{name} of layer {n}")
         rows_NJQD[n, part.fold, part.points_O] = rows_OD
 
 
@@ -204,7 +204,7 @@ def _tensor(x_JWT: np.ndarray, part: Part, like: Any) -> Any:
     return torch.as_tensor(np.ascontiguousarray(x_JWT[part.fold, part.windows]), device=like.device)
 
 
-def collect_matrices(loaded: PretrainedModel) -> Matrices:
+def collect_torch_matrices(loaded: PretrainedModel) -> Matrices:
     """Collect the matrices as wide as the stream, block by block, without shared matrices."""
     width, table = loaded.model.config.hidden_size, loaded.base.get_input_embeddings()
     matrices = {"embedding": [[table]] if table.weight.shape[1] == width else []}
@@ -224,7 +224,7 @@ def parameters(matrices: Matrices) -> list[Any]:
     return list(dict.fromkeys(module.weight for module in modules))
 
 
-def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> Rows:
+def torch_matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> Rows:
     """Return rows of `value(weight)`, such as gradients or changes: {name: (block, D, D)}.
 
     They have the second moments of all rows; those of a missing matrix are NaN.
@@ -248,10 +248,10 @@ def matrix_rows(matrices: Matrices, value: Callable[[Any], Any], width: int) -> 
     return rows
 
 
-def change(before: Matrices, after: Matrices, width: int) -> Rows:
+def revision_update(before: Matrices, after: Matrices, width: int) -> Rows:
     """Return the update from one revision to another."""
     old = dict(zip(parameters(after), parameters(before), strict=True))
-    return matrix_rows(
+    return torch_matrix_rows(
         after,
         lambda weight: weight.detach().float() - old[weight].detach().float().to(weight.device),
         width,

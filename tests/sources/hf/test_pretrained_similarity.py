@@ -21,7 +21,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
-from anisoscope.measurement.families.comparison_family import compare_models
+from anisoscope.measurement.families.comparison_family import compare_every_layer
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
@@ -65,7 +65,7 @@ def begin(root, name, model, text=None, points=64, clamp=None, **changes):
     of = WeightsConfig(name=str(model), clamp=clamp)
     measure = dataclasses.replace(MEASURE, points=points)
     config = PretrainedConfig(pretrained=of, data=data, measure=measure, window=24, **changes)
-    folder.claim(root / name, config, new=True)
+    folder.claim_folder(root / name, config, new=True)
     return str(root / name)
 
 
@@ -109,7 +109,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.chunk_M[points.other_M] != points.chunk_M).all()
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    measured = compare_models(a_NPD, b_NPD, a_NPD, MEASURE.folds)["measured"]
+    measured = compare_every_layer(a_NPD, b_NPD, a_NPD, MEASURE.folds)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 
@@ -117,7 +117,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
 def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     """A model of ours and the same of transformers: two programs, and two readers of the bytes."""
     (tmp_path / "text.txt").write_text(tiny_models.text().replace("q", "é"))
-    text = texts.load(DataConfig(path=str(tmp_path / "text.txt")), 24)
+    text = texts.load_corpus(DataConfig(path=str(tmp_path / "text.txt")), 24)
     config = replace(own_config(), {"measure.points": 64, "measure.folds": 2, "measure.batches": 2})
     model = ModelConfig(layers=3, width=32, heads=2, context=24)  # shapes as above: compiled once
     config = dataclasses.replace(config, model=model)
@@ -128,19 +128,21 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     tokenizer = own_in_torch.byte_tokenizer(text.vocabulary)
     tiny_models.save(own_in_torch.in_torch(model, params), tmp_path / "gpt2", tokenizer)
     theirs = begin(tmp_path, "theirs", tmp_path / "gpt2")
-    folder.claim(tmp_path / "ours", config, new=True)
-    monkeypatch.setattr(two_pretrained, "open_run", lambda path: run)
-    found = two_models.measure_pair(two_pretrained.open_pair(str(tmp_path / "ours"), theirs))
+    folder.claim_folder(tmp_path / "ours", config, new=True)
+    monkeypatch.setattr(two_pretrained, "open_finished_run", lambda path: run)
+    found = two_models.measure_pair(
+        two_pretrained.open_pretrained_pair(str(tmp_path / "ours"), theirs)
+    )
     value = found.sel(statistic="mean")
     for name in ("cka_unbiased", "neighbor_overlap"):
         np.testing.assert_allclose(np.diagonal(value[name], axis1=1, axis2=2), 1, atol=2e-3)
     assert found.attrs["first_model"].endswith("step 6")
     other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
     monkeypatch.setattr(
-        two_pretrained, "open_run", lambda path: dataclasses.replace(run, corpus=other)
+        two_pretrained, "open_finished_run", lambda path: dataclasses.replace(run, corpus=other)
     )
     with pytest.raises(UserError, match="no points in common: text_sha256="):
-        two_pretrained.open_pair(str(tmp_path / "ours"), theirs)
+        two_pretrained.open_pretrained_pair(str(tmp_path / "ours"), theirs)
 
 
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
@@ -220,10 +222,10 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)
     with pytest.raises(UserError, match=r"no points in common: measure\.points='64'"):
-        two_pretrained.open_pair(letters, fewer)
+        two_pretrained.open_pretrained_pair(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
     with pytest.raises(UserError, match="corpus_sha256="):
-        two_pretrained.open_pair(letters, other)
+        two_pretrained.open_pretrained_pair(letters, other)
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
     with pytest.raises(UserError, match="several models"):
         two_pretrained.open_side(str(tmp_path))
@@ -236,7 +238,7 @@ def test_revisions_are_those_that_were_measured(world, training):
     data = DataConfig(path=str(world / "text.txt"))
     config = PretrainedConfig(pretrained=of, data=data, measure=MEASURE, window=24)
     table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
-    joined_files.write(table, world / "several" / "results.nc")
+    joined_files.write_table(table, world / "several" / "results.nc")
     assert two_pretrained.open_side(f"{name}@20").step == 20
     assert two_pretrained.open_side(name).step == 60
     with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):

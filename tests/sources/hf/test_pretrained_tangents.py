@@ -179,7 +179,7 @@ def reader_of(folder, training, root):
     changes = {"data.path": str(training / "text.txt"), "tangents.windows": "48"}
     config = override(experiment.get_config(str(folder)), PLAIN | changes)
     source = revision_sweep.open_revisions(config, root, "a model")
-    return tangents.prepare(source)
+    return tangents.prepare_study(source)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_model_that_sees_its_answer_is_refused(training, tmp_path):
 def framed_windows(task):
     spelled, text = tiny_models.tokenizer(framed=True), tiny_models.text(40_000)
     windows = tiny_models.windows(spelled, text, special=True)
-    return windows, *tangents.make_windows(windows, SETTINGS, task)
+    return windows, *tangents.choose_text_windows(windows, SETTINGS, task)
 
 
 def test_an_encoder_reads_masked_tokens():
@@ -237,4 +237,4 @@ def test_a_decoder_is_asked_for_what_comes_next_and_bins_are_of_what_stands_ther
     assert not starts[0] & starts[1]
     short = windows._replace(rows_NT=windows.rows_NT[:20])
     with pytest.raises(UserError, match="needs twice as many: lower it to"):
-        tangents.make_windows(short, SETTINGS, guards.NEXT_TOKEN)
+        tangents.choose_text_windows(short, SETTINGS, guards.NEXT_TOKEN)

@@ -25,7 +25,9 @@ def test_all_that_it_writes_has_a_checksum(training, swept):
     process = measure(training, workdir, *NAMES, stages="verify")
     assert (process.returncode, len(process.stdout.splitlines())) == (0, 1), process.stdout
     written = {x.relative_to(workdir).as_posix() for x in workdir.rglob("*") if x.is_file()}
-    left = {x for x in written - {*checksums.read(workdir)} if not x.startswith("figures/")}
+    left = {
+        x for x in written - {*checksums.read_checksums(workdir)} if not x.startswith("figures/")
+    }
     assert left == {".lock", "report.html", checksums.NAME}
 
 

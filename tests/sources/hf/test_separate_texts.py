@@ -33,7 +33,7 @@ def test_vectors_are_the_model_s_own_of_each_text_alone(kind):
     tokens, picks = draw(120, pooled=True, special_tokens=True)
     rows_M = np.arange(1, len(tokens.special_N), 2)
     pools = separate_texts.POOLS
-    vectors = separate_texts.read_vectors(loaded, tokens, rows_M, pools, 8)
+    vectors = separate_texts.read_text_vectors(loaded, tokens, rows_M, pools, 8)
     with torch.no_grad():
         own = [
             loaded.model(torch.as_tensor(ids[None]).long(), output_hidden_states=True).hidden_states
@@ -80,7 +80,7 @@ def test_a_token_that_is_not_finite_is_refused():
     with torch.no_grad():
         loaded.model.transformer.wte.weight[int(tokens.ids[3][1])] = torch.nan
     with pytest.raises(UserError, match="residual stream of layer 0 holds numbers"):
-        separate_texts.read_vectors(loaded, tokens, np.arange(60), (), 8)
+        separate_texts.read_text_vectors(loaded, tokens, np.arange(60), (), 8)
 
 
 def test_revisions_are_one_table_over_steps(tmp_path):

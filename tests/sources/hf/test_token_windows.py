@@ -5,7 +5,7 @@ import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.sources.hf.token_windows import make_windows, validation_text
+from anisoscope.sources.hf.token_windows import cut_token_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -17,7 +17,7 @@ def make(text=None, special=False, **changes):
     for name, token in changes.items():
         setattr(tokenizer, name, token)
     config = PretrainedConfig(measure=MEASURE, window=16, special_tokens=special)
-    return make_windows(text or tiny_models.text(6000), tokenizer, config)
+    return cut_token_windows(text or tiny_models.text(6000), tokenizer, config)
 
 
 def picked(found, batch):

@@ -52,21 +52,21 @@ def both(request):
     params = jax.tree.map(lambda x: 5 * x if x.ndim > 2 else x, network.init(jax.random.key(0)))
     theirs = own_in_torch.in_torch(config, params)
     loaded = tiny_models.as_loaded(theirs, find_adapter(theirs.config.model_type))
-    visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_gradients.basis(24, 23)
+    visible, basis = jnp.asarray(visible_keys(config, 12)), tangent_gradients.stream_basis(24, 23)
     fit, test = windows_of(20, seed=1), windows_of(20)
 
     @jax.jit
     def ours(fit, test):
         return (
             tangent_gradients.activations(network, params, fit, visible, basis),
-            tangent_gradients.gradients(network, params, test, visible, basis),
+            tangent_gradients.compute_gradients(network, params, test, visible, basis),
         )
 
     with jax.default_matmul_precision("highest"):
         own = jax.device_get(ours(fit, test))
     theirs = (
         torch_gradients.states(loaded, fit, basis, 1),
-        torch_gradients.gradients(loaded, test, basis, 1),
+        torch_gradients.compute_torch_gradients(loaded, test, basis, 1),
     )
     return own, theirs, basis
 
@@ -104,13 +104,15 @@ def test_gradients_are_those_of_differences_and_matrices_as_wide_as_the_stream(n
         tokens_JWT=windows.tokens_JWT + 4, targets_JWT=windows.targets_JWT + 4, weights_JWT=scored
     )
     width = loaded.model.config.hidden_size
-    found = torch_gradients.gradients(loaded, windows, np.eye(width, dtype=np.float32), 2)
+    found = torch_gradients.compute_torch_gradients(
+        loaded, windows, np.eye(width, dtype=np.float32), 2
+    )
     assert torch_gradients.removes_ones(found, width) == (name in LAYER_NORM_FIRST), (
         torch_gradients.ones_share(found)
     )
     missing = {part for part, rows in found.weights.items() if np.isnan(rows).all()}
     assert missing == MISSING.get(name, set())
-    for part, blocks in torch_gradients.collect_matrices(loaded).items():
+    for part, blocks in torch_gradients.collect_torch_matrices(loaded).items():
         assert found.weights[part].shape == (len(blocks) or 1, width if blocks else 1, width), part
     slope_NPD = np.empty_like(found.gradient_NPD)
     slope_NPD[:, windows.picks_JQ[0]] = found.gradient_NPD  # by place
@@ -136,7 +138,7 @@ def test_the_gradient_of_a_matrix_that_is_not_finite_is_refused(monkeypatch):
         UserError,
         match="gradient of a matrix holds numbers that are not finite, computed in float32",
     ):
-        torch_gradients.gradients(
+        torch_gradients.compute_torch_gradients(
             loaded, windows_of(36, 12, 2, 1, 24), np.eye(width, dtype=np.float32), 2
         )
 

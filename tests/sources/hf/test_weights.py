@@ -16,7 +16,7 @@ from anisoscope.data import corpus
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards, load_model, pretrained_weights
 from anisoscope.sources.hf.extract import read_activations
-from anisoscope.sources.hf.token_windows import make_windows, validation_text
+from anisoscope.sources.hf.token_windows import cut_token_windows, validation_text
 from tests.program import run_notebook
 from tests.sources.hf import tiny_models
 
@@ -31,7 +31,7 @@ def load(path):
 
 
 def english():
-    return validation_text(corpus.load(DataConfig(source="pydoc"), 256))
+    return validation_text(corpus.load_corpus(DataConfig(source="pydoc"), 256))
 
 
 def share(cloud_PD):
@@ -65,7 +65,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
     measure = MeasureConfig(points=512, batches=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(model)
     config = PretrainedConfig(measure=measure, window=64)
-    probe = make_windows(english(), tokenizer, config).probe
+    probe = cut_token_windows(english(), tokenizer, config).probe
     bert = transformers.AutoModel.from_pretrained(model, dtype=torch.float32)
     with torch.no_grad():
         ids = torch.as_tensor(probe.tokens_GWT[0], dtype=torch.long)
@@ -87,7 +87,7 @@ def test_a_decoder_in_four_bits():
     with torch.no_grad():
         assert tokenizer.decode(loaded.model(input_ids=asked).logits[0, -1].argmax()) == " Paris"
     config = PretrainedConfig(measure=MeasureConfig(points=1024, batches=1), window=128)
-    windows = make_windows(english(), tokenizer, config)
+    windows = cut_token_windows(english(), tokenizer, config)
     assert "before the final norm" in guards.check_final_norm(
         loaded, windows.probe.tokens_GWT[0, 0]
     )

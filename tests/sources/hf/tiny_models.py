@@ -13,7 +13,7 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS, make_probe
 from anisoscope.sources.hf import load_model, pretrained_weights
 from anisoscope.sources.hf.adapters import find_adapter
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.token_windows import Windows, make_windows
+from anisoscope.sources.hf.token_windows import InputWindows, cut_token_windows
 from tests.program import here
 
 SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2")
@@ -114,14 +114,18 @@ def measure(training, workdir, *revisions, stages="measure", **options):
 def windows(spelled=None, written=None, special=False, tokens_per_position=1):
     measure = MeasureConfig(points=64, batches=1, folds=2)
     config = PretrainedConfig(measure=measure, window=24, special_tokens=special)
-    return make_windows(written or text(6000), spelled or tokenizer(), config, tokens_per_position)
+    return cut_token_windows(
+        written or text(6000), spelled or tokenizer(), config, tokens_per_position
+    )
 
 
 def as_windows(tokens_WT):
     """Of these tokens alone, without special ones."""
     found = make_probe(tokens_WT.ravel(), tokens_WT.shape[1], 64, 1, 2, 0)
     found = found._replace(tokens_GWT=tokens_WT[None], shuffled_GWT=tokens_WT[None])
-    return Windows(found, POSITION_SETS, np.zeros(tokens_WT.shape[1], bool), tokens_WT.shape[1], {})
+    return InputWindows(
+        found, POSITION_SETS, np.zeros(tokens_WT.shape[1], bool), tokens_WT.shape[1], {}
+    )
 
 
 def text(letters=40_000):
