@@ -26,7 +26,8 @@ _before = 0  # number of threads before the first context
 def threads_for(rows: int = 0) -> Iterator[None]:
     """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
 
-    The number is the process's: of contexts open at once the least counts. It is restored at the end.
+    The number is set for the process: of several open contexts, the smallest counts. It is restored
+    at the end.
     """
     global _before
     number = _number()

@@ -214,8 +214,10 @@ def join_cluster() -> None:
         jax.distributed.initialize()
     except (RuntimeError, ValueError, LookupError) as error:
         why = str(error).splitlines()[0]
-        if not isinstance(error, RuntimeError):  # in Python's words
-            why = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {why}"
+        if not isinstance(error, RuntimeError):  # a Python error about a variable
+            why = (
+                f"its environment variables, such as SLURM_JOB_ID, are damaged or incomplete: {why}"
+            )
         advice = "omit it on a single machine"
         raise UserError(f"--distributed finds no cluster ({why}); {advice}") from error
     if not processes.is_first():
