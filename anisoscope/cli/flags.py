@@ -48,7 +48,7 @@ UNTRAINED = {  # configs of experiments that train nothing: their subject, and a
 }
 KINDS = (Config, *UNTRAINED)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-FLAGS: dict[str, tuple[Any, str]] = {  # default, whose type is the flag's, and meaning
+FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), and meaning
     "config": (
         None,
         "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",

@@ -39,9 +39,9 @@ class Quantity:
     dims: tuple[str, ...] = LAYER  # of a value
     # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
     resampling: str = "jackknife"
-    symbol: str = ""  # on figure axes, where the units are those of the activations: |E x|
-    nulls: tuple[str, ...] = ()  # its own null models, in addition to those of its family
-    null_words: str = ""  # which null models are informative for it, and which are not
+    symbol: str = ""  # on axes of figures, for quantities in the units of the activations: |E x|
+    nulls: tuple[str, ...] = ()  # null models in addition to those of its family
+    null_words: str = ""  # which null models are informative, and which are not
 
     @property
     def raw_dims(self) -> tuple[str, ...]:

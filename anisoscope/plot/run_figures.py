@@ -96,7 +96,7 @@ def watch_table(run: Run) -> xr.Dataset | None:
         return means.where(xr.DataArray([True, False, False], {"statistic": list(ENDS)}))
 
 
-MOST_PANELS = 5  # panels beside each other
+MOST_PANELS = 5  # panels side by side
 SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the table has the rest
 
 

@@ -34,7 +34,7 @@ NULLS = {  # that figures have columns for; tables have others too
 WORDS = {"adamw": "AdamW", "muon": "Muon", "sgd": "SGD", "twonn": "TwoNN"}  # in names of runs
 ENDS = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
-AVERAGED = (  # of a line of the log
+AVERAGED = (  # entries of a log line
     *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
     *(*LAYERS, *BLOCKS),
 )
@@ -42,7 +42,7 @@ IN_FACTS = (  # settings that `_facts` puts in words, as the description of the 
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
     *("measure.points", "measure.batches", "pretrained.name"),
 )
-FEW = 2  # runs whose differences have room on the figure itself
+FEW = 2  # with more runs, their differences do not fit on the figure itself
 IN_CAPTION = "Differences between the runs are listed in the caption beside this figure."
 
 
@@ -55,7 +55,7 @@ class Run:
     tangents: xr.Dataset | None = None  # tangents.nc
     # hook_points/<name>/results.nc
     hook_points: dict[str, xr.Dataset] = field(default_factory=dict)
-    kind: str = ""  # of a list of models: encoder or decoder
+    kind: str = ""  # for a list of models: encoder or decoder
     modality: str = ""  # likewise: one of pretrained.models.MODALITIES
 
 
@@ -85,7 +85,7 @@ def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band"
             if ("early_steps" in table.attrs and batches) or not np.isfinite(
                 values.sel(statistic="low")
             ).any():
-                continue  # of random subspaces of tangents, which figures describe themselves
+                continue  # random subspaces of tangents: their figures describe the bands
             if "seeds" in table.attrs and "seed" not in values.dims:
                 ways.add("range of seeds")
             else:

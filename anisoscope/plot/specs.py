@@ -22,12 +22,12 @@ Place = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel: with hue=LINE all that is drawn, else beside the panel's quantity."""
+    """A line of a panel: with hue=LINE there are only these, else also the panel's quantity."""
 
     label: str
     quantity: str = "{}"  # a variable; {} stands for the panel's quantity
     at: Place = field(default_factory=dict)
-    panels: tuple[str, ...] = ()  # quantities whose panels have it; none named: all
+    panels: tuple[str, ...] = ()  # quantities whose panels have it; (): all
     model: str = ""  # a null model: its own value is drawn, not the excess over it
     look: Place = field(default_factory=dict)
     band: bool = True
@@ -38,7 +38,7 @@ class Spec:
     """What a figure shows."""
 
     title: str
-    shown: str  # of the caption
+    shown: str  # in the caption
     quantities: tuple[str, ...]
     x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
     hue: str = RUN
@@ -52,10 +52,10 @@ class Spec:
     log: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
     label: str = ""  # of the vertical axis
-    note: str = ""  # further words on the figure
+    note: str = ""  # additional text on the figure
 
 
-# Looks of lines beside, which are thin and have no band.
+# Styles of additional lines, which are thin and have no band.
 THIN = {"linewidth": 0.9, "marker": ""}
 DOTTED: dict[str, Any] = {"look": THIN | {"linestyle": ":"}, "band": False}
 GAUSSIAN: dict[str, Any] = {"model": "gaussian", "look": THIN | {"linestyle": "--"}, "band": False}
@@ -277,7 +277,7 @@ WATCHED = {
         "Norms and attention", "mean_norm", "attention_first_token", "gradient_norm"
     ),
 }
-# Of lists of models: do decoders have a bell where encoders are flat?
+# For lists of models: do decoders have a bell where encoders are flat?
 PROFILE_BY_KIND = Spec(
     "Anisotropy over depth",
     f"{SHARE}: a line for each model.",

@@ -2,7 +2,7 @@
 
 The activations are those that the step computes anyway, at a fixed choice of positions of its
 batch. The text (and, for masked objectives, the mask) differs at every measurement. So a curve is
-dense in time and noisy, and the panel's is neither.
+dense in time and noisy; the panel's is neither.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from anisoscope.metrics import similarity
 from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
-# (label, units) of every layer (0: the embedding), then of every block. Names that the panel has
-# too are the same quantities.
+# (label, units) of every layer (0: the embedding), then of every block. Names that occur in the
+# panel are the same quantities.
 LAYERS = {
     "anisotropy": ("anisotropy", "1"),
     "participation_ratio": ("participation ratio", "dimensions"),

@@ -80,7 +80,7 @@ def problem(path: pathlib.Path, expected: str) -> str:
         return "is missing"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise  # too many open files say nothing about this one
+            raise  # having too many open files says nothing about this one
         return f"cannot be read ({error.strerror})"
 
 

@@ -1,4 +1,4 @@
-"""What a user sees while work goes on: a progress bar, and a line while programs compile.
+"""Show a user that work goes on: a progress bar, and a line while programs compile.
 
 In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds,
 and log through the logger "anisoscope".
@@ -46,7 +46,7 @@ def bar(work: Iterable | None, label: str, unit: str, **options: Any) -> tqdm:
 def library_call(quiet: bool) -> Iterator[None]:
     """Report on a call of the library; `quiet`: without bars and lines, but with warnings.
 
-    A call inside another call is as quiet as that.
+    A call inside another call is as quiet as the outer one.
     """
     outer = _quiet.get()
     token = _quiet.set(quiet or bool(outer))

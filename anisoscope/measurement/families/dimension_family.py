@@ -1,6 +1,6 @@
 """Families of neighbors: dimension, scale, estimators (also ranks above noise), hubness, local.
 
-All are NaN where too few points are distinct, but for the published rule of LLM-Microscope.
+All but the published rule of LLM-Microscope are NaN where too few points are distinct.
 """
 
 import functools
@@ -42,7 +42,7 @@ NOISE = (
     "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points "
     "than dimensions"
 )
-PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of points
+PUBLISHED = "twonn_microscope"  # as its authors compute it, for any number of points
 WITHOUT = "twonn_without_longest"
 
 _dimension = functools.partial(magnitude, resampling="sections")

@@ -132,7 +132,7 @@ MEDIA = {"pixel_values": Pictures, "input_values": Recordings, "input_features":
 
 
 class MediaFolder(NamedTuple):
-    """The record of the files, in the place of a text."""
+    """A record of the files that replaces that of a text."""
 
     name: str
     origin: str

@@ -47,7 +47,7 @@ class Windows(NamedTuple):
 
     @property
     def largest_token(self) -> int:
-        """Of the text, of what frames each window, and the mask token."""
+        """The largest token of the text, of the frame of each window, and the mask token."""
         return max(len(self.counts_V) - 1, int(self.probe.tokens_GWT.max()), self.mask_token or 0)
 
 

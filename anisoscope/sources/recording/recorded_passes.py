@@ -106,7 +106,7 @@ class Reservoir:
 
 
 class Pass:
-    """The rows of one pass; a pass that breaks off or does not fit leaves nothing."""
+    """The rows of one pass; a pass that is aborted or does not fit leaves nothing."""
 
     def __init__(self, recorder: Recorder):
         self.recorder, self.reservoir = recorder, recorder.reservoir
