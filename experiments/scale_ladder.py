@@ -33,7 +33,7 @@ from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
 RECIPE = "gpt2"
-SHAPES = {  # layers, which are as many as heads, and width
+SHAPES = {  # layers (and as many heads), and width
     "50k": (2, 40),
     "220k": (4, 64),
     "700k": (6, 96),

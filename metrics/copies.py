@@ -1,4 +1,4 @@
-"""Find points of a cloud that are copies of one another: equal, or equal but for rounding.
+"""Find points of a cloud that are copies of one another: equal, or equal up to rounding.
 
 A chain of points, each closer to the next than ROUNDING of its norm, counts as one point, for which
 its first is kept, whatever the order and the scale. The norm is not centered, since float32 rounds

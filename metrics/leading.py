@@ -1,4 +1,4 @@
-"""How few vectors carry the scatter of a cloud: attention sinks and other long vectors."""
+"""How few vectors carry the variance of a cloud: attention sinks and other long vectors."""
 
 from typing import NamedTuple
 

@@ -48,7 +48,7 @@ BITS = {
     "test_mask_bits": "bits per character under [MASK], test split",
     "test_gain_over_unigram": "gain over unigram: unigram bits minus the bits of the model, test split",
     "valid_gain_over_unigram": "gain over unigram, validation windows",
-    "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
+    "valid_error_masks": "standard error of valid_bits if the masked characters of these windows were drawn again",
 }
 
 

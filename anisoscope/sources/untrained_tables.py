@@ -5,7 +5,7 @@ There is one NetCDF file per kind of block and norm of the bias.
 Predictions in closed form are expectations over initial values, for large D.
 
 Setting. Rows x_i of the table have independent entries of variance s², so that |x_i|² = d = D s²,
-and x_i x_j = 0 but for fluctuations of order d/sqrt(D); rows after LayerNorm have d = D. The common
+and x_i x_j = 0 up to fluctuations of order d/sqrt(D); rows after LayerNorm have d = D. The common
 bias b has norm N. Products are then
 
     (x_i + b)(x_j + b) = N² + d [i = j].

@@ -26,8 +26,8 @@ FREQUENT = (
 )
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
 CHANCE = (
-    f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few "
-    "points lies farther off"
+    f"NaN for fewer than {FEWEST} types; below 0 in a Gaussian cloud too, since the centroid of "
+    "few points lies farther off"
 )
 BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
 QUANTITIES = {
