@@ -17,7 +17,7 @@ class AttentionSums(NamedTuple):
 
     offset: Scalar  # common to all scores
     level_B: Float[Array, " B"]  # mean score, less the offset
-    variance_B: Float[Array, " B"]  # of the scores
+    variance_B: Float[Array, " B"]  # variance of the scores
     within_B: Float[Array, " B"]  # variance of the scores of a row
     entropy_B: Float[Array, " B"]
     maximum_B: Float[Array, " B"]
@@ -32,7 +32,7 @@ class AttentionStatistics(NamedTuple):
 
     score_mean: Scalar  # over all visible pairs of all windows, like the deviation
     score_std: Scalar
-    score_std_within: Scalar  # of a row; the rest of score_std is removed by the softmax
+    score_std_within: Scalar  # within a row; the rest of score_std is removed by the softmax
     attention_entropy: Scalar  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
     attention_max: Scalar  # mean of the largest p_ij of a row; [0, 1]
     attention_min: Scalar  # mean of the smallest visible p_ij; 0 for a p_ij below 1e-38

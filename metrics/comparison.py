@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, UInt
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, leave_out
 from anisoscope.metrics.neighbors import Neighbors
 
-RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
+RESIDUE = 1e-4  # share of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
 
 
 class Cka(NamedTuple):

@@ -18,7 +18,7 @@ from anisoscope.metrics.lapack import make_sequential
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
-POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # see `top_direction`
 
 
 def fall_back(needed: Array, costly: Callable, cheap: Callable, *operands: Any) -> Any:

@@ -16,7 +16,7 @@ from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered
 
 LEAST = 20  # points of a type
 FEWEST = 3  # types for a correlation: with two it is always 1 or -1
-ROUNDING = 1e-5  # of the spread of a cloud: in float32 equal points can be this far from their mean
+ROUNDING = 1e-5  # of a cloud's spread: in float32 equal points can be this far from their mean
 _contract = functools.partial(jnp.einsum, precision=Precision.HIGHEST)
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 

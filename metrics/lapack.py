@@ -76,7 +76,7 @@ def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     import scipy.linalg.cython_lapack as lapack
 
     library = ctypes.CDLL(lapack.__file__)
-    for prefix in ("scipy_openblas", "openblas"):  # in wheels, in distributions
+    for prefix in ("scipy_openblas", "openblas"):  # in wheels; in distributions
         if put := getattr(library, f"{prefix}_set_num_threads", None):
             return getattr(library, f"{prefix}_get_num_threads"), put
     return None

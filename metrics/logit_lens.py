@@ -20,7 +20,7 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.eigen import eigh
 
-KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides
+KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # norm: centers, divides
 AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
 DIRECTIONS = 10  # dimensions of the principal subspaces of a layer and of the unembedding
 

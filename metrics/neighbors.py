@@ -19,8 +19,8 @@ from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, product
 from anisoscope.metrics.copies import AT_ONCE, copies
 
 EXTRA = 6  # candidates beyond the requested neighbors: their distances give the bound
-COLUMNS = 64  # of the distance matrix, computed at once on a CPU
-ELEMENTS = 2**27  # of the distance matrix, computed at once on an accelerator
+COLUMNS = 64  # columns of the distance matrix computed at once on a CPU
+ELEMENTS = 2**27  # elements of the distance matrix computed at once on an accelerator
 BLOCK = 32  # numbers of a row that an accelerator represents by their maximum
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
@@ -109,7 +109,7 @@ def neighbors_among(
     """
     neighbors.check_searched(SPARE)
     original_P = neighbors.original_P
-    # of copies, if one is
+    # a point remains if any of its copies does
     left_P = jnp.zeros_like(neighbors.first_P).at[original_P].max(jnp.asarray(left_P))
     distance_PC, index_PC = neighbors.distance_PC[:, :SPARE], neighbors.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)

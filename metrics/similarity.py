@@ -126,7 +126,7 @@ def drift_flipped(
     It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters; none: NaN.
     """
     weight_P = _weights(cloud_PD, keep_P)
-    square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # of rounding
+    square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # rounding
     return root(square) / weight_P.sum()
 
 

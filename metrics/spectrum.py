@@ -31,7 +31,7 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 class Spectrum(NamedTuple):
     """A cloud's eigenvalues and everything else that the metrics of its spectrum need."""
 
-    # of the covariance about the mean, largest first; 0 below RESOLUTION
+    # eigenvalues of the covariance about the mean, largest first; 0 below RESOLUTION
     eigenvalues_E: Float[Array, "*R E"]
     mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
     mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean
@@ -65,7 +65,7 @@ def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
 
     square_P = jnp.square(x_PD).sum(axis=1)
     if across:
-        length_E = jnp.sqrt(points * value_E)  # of the cloud's coordinates along the direction
+        length_E = jnp.sqrt(points * value_E)  # length of the coordinates along the direction
         along_E = product(product(x_PD, mean_D), vector_EE)
         mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
         outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))

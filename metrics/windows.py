@@ -87,7 +87,7 @@ def _angles(v_QD: Float[Array, "Q D"], w_QD: Float[Array, "Q D"]) -> Float[Array
     )
 
 
-ROWS = 256  # of a window that are decomposed at once; longer windows are first reduced by QR
+ROWS = 256  # rows of a window decomposed at once; longer windows are first reduced by QR
 
 
 def prompt_entropy(

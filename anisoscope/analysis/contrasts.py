@@ -36,7 +36,7 @@ from anisoscope.models import masks
 TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
 RATES = ("train.learning_rate", "train.other_learning_rate")
 TELLING = 4  # seeds of each kind with which the noise of two conditions needs no pooling
-STEPS = "steps_to_gain_over_unigram"  # of loss-matched contrasts
+STEPS = "steps_to_gain_over_unigram"  # a quantity of loss-matched contrasts
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 

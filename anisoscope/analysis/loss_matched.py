@@ -32,7 +32,7 @@ from anisoscope.utils.folder import missing_file
 from anisoscope.utils.processes import Stop
 
 GAIN = "gain_over_unigram_there"  # bits at the first step that reaches, or exceeds, the level
-Lines = list[dict[str, Any]]  # of a training's log
+Lines = list[dict[str, Any]]  # lines of a training log
 
 
 class Matched(NamedTuple):

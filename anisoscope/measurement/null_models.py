@@ -26,7 +26,7 @@ from anisoscope.metrics.eigen import fall_back
 from anisoscope.metrics.spectrum import Spectrum
 
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
-DRAWS = 4  # of a layer's Gaussian null model; their values are averaged
+DRAWS = 4  # draws of a layer's Gaussian null model; their values are averaged
 EIGENVALUES = 4096  # over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
 FEWEST = 4  # draws of isotropic spectra
 PERMUTED = "permuted"

@@ -31,12 +31,12 @@ class Quantity:
 
     long_name: str
     formula: str
-    source: str = HERE  # of the formula
+    source: str = HERE  # source of the formula
     # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
     units: str = "1"
-    dims: tuple[str, ...] = LAYER  # of a value
+    dims: tuple[str, ...] = LAYER  # dimensions of a value
     # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
     resampling: str = "jackknife"
     symbol: str = ""  # on axes of figures, for quantities in the units of the activations: |E x|

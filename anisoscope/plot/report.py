@@ -102,7 +102,7 @@ def page(runs: dict[str, Run], title: str) -> str:
 class Line(NamedTuple):
     """A quantity of a run for one set of positions, by step."""
 
-    label: str  # of the run
+    label: str  # label of the run
     words: str  # the entry in the menu of quantities
     side: str  # a set of positions; "" where the quantity has none
     attrs: dict[str, Any]
@@ -200,7 +200,7 @@ def figure(lines: list[Line], runs: list[str]) -> dict[str, Any]:
     return {"data": data, "frames": named if len(steps) > 1 else [], "layout": layout}
 
 
-@np.errstate(invalid="ignore")  # of infinity minus infinity
+@np.errstate(invalid="ignore")  # infinity minus infinity
 def _trace(line: Line, color: str, step: int | None) -> dict[str, Any]:
     """Make the curve at a step, with interval bars, and gaps between chunks; else NaN."""
     at = line.steps.index(step) if step in line.steps else 0

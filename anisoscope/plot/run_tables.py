@@ -25,7 +25,7 @@ POSITIONS = {
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
-NULLS = {  # that figures have columns for; tables have others too
+NULLS = {  # those with columns in figures; tables may have others
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
@@ -212,7 +212,7 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
     """Average each kind of line at the steps that all runs have."""
     lines = collections.defaultdict(dict)
     for number, run in enumerate(members):
-        for line in run.log:  # of a step that was run twice the later line counts
+        for line in run.log:  # if a step was run twice, the later line counts
             lines[line["step"], line["kind"]][number] = line
     averaged = []
     for (step, kind), by_member in sorted(lines.items()):
@@ -259,7 +259,7 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
 
 def _facts(results: xr.Dataset) -> list[str]:
     attrs = results.attrs
-    if "provenance" in attrs:  # of a model that was not trained here
+    if "provenance" in attrs:  # a model that was not trained here
         sample = f"{attrs['points']:,} points × {attrs['batches']} batches"
         return [*attrs["provenance"].split("; "), *[sample] * bool(attrs["batches"] > 1)]
     steps, last = f"{attrs['steps']:,}", f"{results.step.values[-1]:,}"

@@ -38,7 +38,7 @@ class Spec:
     """What a figure shows."""
 
     title: str
-    shown: str  # in the caption
+    shown: str  # text of the caption
     quantities: tuple[str, ...]
     x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
     hue: str = RUN
@@ -51,7 +51,7 @@ class Spec:
     zero: bool = False
     log: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
-    label: str = ""  # of the vertical axis
+    label: str = ""  # label of the vertical axis
     note: str = ""  # additional text on the figure
 
 
@@ -119,7 +119,7 @@ SPECS: dict[str, Spec] = {
     ),
     "dimension_profile": Spec(
         "Dimension over depth",
-        "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: of a "
+        "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: a "
         "Gaussian cloud of the same spectrum.",
         ("twonn",),
         columns="positions",
@@ -158,9 +158,9 @@ SPECS: dict[str, Spec] = {
     ),
     "anisotropy_decomposition": Spec(
         "Effect of removing the longest vectors",
-        "Values of all vectors, without the first token of each window, without the longest vector of each "
+        "Values for all vectors, without the first token of each window, without the longest vector of each "
         "window, and without the longest 1 %. What is removed is long, so that this lowers the "
-        "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the scatter between "
+        "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the variance between "
         "the first token of each window and the rest, a lower bound of the anisotropy of all vectors.",
         ("anisotropy", "mean_cosine", "drift", "twonn"),
         hue=LINE,
@@ -201,7 +201,7 @@ SPECS: dict[str, Spec] = {
     "distance_by_frequency": Spec(
         "Log frequency against distance to the centroid",
         "Distance of each point to the mean of the other points of its character, correlated with the "
-        "log frequency of the character, over points. Dashed: of a Gaussian cloud of the same "
+        "log frequency of the character, over points. Dashed: a Gaussian cloud of the same "
         "spectrum, below 0 since centroids of few points lie farther off.",
         ("frequency_correlation",),
         x="layer",

@@ -17,7 +17,7 @@ from anisoscope.subspaces.curved_program import TARGETS
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm /\ninput norm"
-ROWS = ("norm_order", "mask", "embedding")  # of panels: a row for each combination
+ROWS = ("norm_order", "mask", "embedding")  # a row of panels for each combination
 BIASED_ROWS = {"input": "input", "queries": "queries", "keys": "keys", "both": "queries and keys"}
 SIZES = (3, 7, 5, 3)  # nested rings, since two targets often have the same deviation
 BIASED = {  # against the norm of the bias

@@ -112,7 +112,7 @@ def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
 class Chunk(NamedTuple):
     """Points measured together; places and folds index these points."""
 
-    rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
+    rows_P: np.ndarray | slice  # indices among all points; a slice reads them without a copy
     size: int
     places: Places | None
     folds: Folds

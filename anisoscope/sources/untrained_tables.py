@@ -94,7 +94,7 @@ BIAS = {
         "N over the root mean square norm, expected at initialization, of what the bias is added to",
     ),
 }
-INPUT = ("cosine_in", "norm_in")  # of the input, not of a block
+INPUT = ("cosine_in", "norm_in")  # quantities of the input, which have no block
 MEASURED, FIXED_POINTS = (
     {
         name: dataclasses.replace(entry, dims=() if name in INPUT else ("block",), resampling="")

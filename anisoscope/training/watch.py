@@ -30,15 +30,15 @@ BLOCKS = {
     "attention_first_token": ("attention on the first token", "1"),
     "gradient_norm": ("norm of the gradient", "1"),
 }
-ITERATIONS = 32  # of the power method: error 1 % where the second eigenvalue is 0.95 of the first
-WINDOWS = 2  # of a batch, whose attention is measured
+ITERATIONS = 32  # power method: error 1 % where the second eigenvalue is 0.95 of the first
+WINDOWS = 2  # windows of a batch whose attention is measured
 
 
 class Snapshot(NamedTuple):
     """The part of a block's activations that is measured."""
 
     cloud_PD: jax.Array
-    q_BTHK: jax.Array  # of WINDOWS windows
+    q_BTHK: jax.Array  # for WINDOWS windows
     k_BTHK: jax.Array
 
 

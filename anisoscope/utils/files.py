@@ -81,7 +81,7 @@ def temporary_path(path: pathlib.Path) -> pathlib.Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name was made by `temporary_path`."""
+    """Return whether a name was made by `temporary_path`."""
     return TEMPORARY.fullmatch(name) is not None
 
 

@@ -62,7 +62,7 @@ def compile_notice() -> Iterator[None]:
     """Log a line if a program compiles for longer than `PATIENCE` in the block."""
     import jax  # late: the command checks its input before JAX loads
 
-    timers: dict[int, threading.Timer] = {}  # of the threads that compile
+    timers: dict[int, threading.Timer] = {}  # timers of the threads that compile
     logged = threading.Event()
 
     def log() -> None:

@@ -24,7 +24,7 @@ from anisoscope.utils.folder import SETTINGS_GONE
 from anisoscope.utils.settings import flat
 
 NAME = "evidence.csv"
-EARLY = 0.3  # of training, as in the paper
+EARLY = 0.3  # fraction of training, as in the paper
 ROOM = 0.9  # largest mean cosine of an input to which a block can still add
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
@@ -131,7 +131,7 @@ def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         "error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan,
         "freedom": np.inf,
         "n": len(means),
-        "gain": runs["gain"].min(skipna=False),  # of the seed that has learned least
+        "gain": runs["gain"].min(skipna=False),  # that of the seed that has learned least
     }
 
 

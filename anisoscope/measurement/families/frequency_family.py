@@ -105,7 +105,7 @@ def compute(cloud: Cloud) -> Values:
         }
 
     values = jax.lax.map(measure_length, (types.type_LP, types.log_frequency_LP))
-    distance_RP = values.pop("distances")[0]  # of single characters, like the bins
+    distance_RP = values.pop("distances")[0]  # for single characters, like the bins
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
 
     def by_bin(keep_P: Array, distance_P: Array) -> Values:

@@ -25,7 +25,7 @@ class Header(NamedTuple):
 
     path: pathlib.Path
     architecture: str
-    keys: dict[str, Any]  # of the architecture, without its name
+    keys: dict[str, Any]  # keys of the architecture, without its name
     tensors: dict[str, str]  # the type of each
     factors: np.ndarray | None  # FREQUENCIES
 

@@ -39,7 +39,7 @@ class Windows(NamedTuple):
     context: int  # positions of a window
     attributes: dict[str, Any]  # what tables record
     tokens_per_position: int = 1
-    # of a text only
+    # only for a text
     rows_NT: np.ndarray | None = None  # all windows of the text, in order
     counts_V: np.ndarray | None = None  # count of each token in the text
     tokens_per_byte: float | None = None
