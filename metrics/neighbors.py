@@ -147,7 +147,7 @@ def _propose(
         product_PA = jnp.matmul(x_PD, x_PD[i_A].T, precision=Precision.HIGHEST)
         near_PA = candidate_P[:, None] + (square_P[i_A][None] - 2.0 * product_PA)
         near_PA = jnp.where(jnp.arange(points)[:, None] == i_A[None], jnp.inf, near_PA)
-        # rounding leaves squared distances below 0; NaN is no distance
+        # rounding leaves squared distances below 0; NaN is not a distance
         near_PA = jnp.where(near_PA < jnp.inf, jnp.maximum(near_PA, 0.0), jnp.inf)
         negative_AC, place_AC = _largest(-near_PA.T, min(kept + 1, points))
         place_AC = jnp.where(negative_AC > -jnp.inf, place_AC, points)[:, :kept]

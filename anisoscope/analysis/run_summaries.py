@@ -135,7 +135,7 @@ def join(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     """Join means and intervals of every quantity, shapes and bits per character, along `run`.
 
     Coordinates of `run`: `condition`, the seeds, and every setting that differs, as text where it
-    is no plain number; among them `data.corpus`, the name of the text. Runs of other lengths or
+    is not a number; among them `data.corpus`, the name of the text. Runs of other lengths or
     depths have NaN where they have nothing. Values per batch and null models stay with each run.
     """
     parts = []

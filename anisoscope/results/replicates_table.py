@@ -25,9 +25,9 @@ from anisoscope.measurement.panel import MEASURED
 
 Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 
-UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
+UNTRAINED = "untrained"  # a null model that is not a cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
-OPTIONAL = {"projection": VECTORS}  # variables of families that are no quantities
+OPTIONAL = {"projection": VECTORS}  # variables of families that are not quantities
 CLOUDS = (
     MEASURED,
     *CLOUD_NULLS,
