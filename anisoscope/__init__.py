@@ -12,8 +12,8 @@ anisoscope.measure_step(recorder, step, folder)        a table for each step of 
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.report(table, "page.html")              a page for a browser
-anisoscope.plot.by_layer(table)                     on Matplotlib axes
-anisoscope.verdicts(["runs/mask_ablations"])       what experiments say of the papers' claims
+anisoscope.plot.by_layer(table)                     a figure on Matplotlib axes
+anisoscope.verdicts(["runs/mask_ablations"])       what experiments say about the papers' claims
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""A source of one's own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each
+"""A source of your own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each
 step of a training.
 
     python -m examples.folder_of_arrays ARRAYS TABLES

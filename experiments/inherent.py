@@ -9,8 +9,8 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import ModelsConfig, collect_changes
 from anisoscope.utils.settings import replace
 
-# Families: second-hand, without networks of feature maps. Which size of each, and the models of
-# tokens beside them: reconstruction.
+# Families: second-hand, without networks of feature maps. The size of each, and the token models
+# drawn with them: reconstruction.
 MODELS = {
     "text": (
         *("google-bert/bert-base-uncased", "FacebookAI/roberta-base", "albert/albert-base-v2"),
@@ -36,7 +36,7 @@ LISTED = {
 }
 
 # Mean cosine of pairs, not centered, in each of `output_hidden_states`, and the norm of their mean:
-# second-hand. All pairs in place of some, special tokens, and averages over batches alone:
+# second-hand. All pairs instead of a sample, special tokens, and averages over batches only:
 # reconstruction. The paper's texts, sounds and pictures are not known here.
 PAPER: dict[str, Any] = {"special_tokens": True, "hidden_states": "reported", "measure.folds": 1}
 

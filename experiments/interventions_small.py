@@ -20,7 +20,7 @@ INTERVENTIONS = {
     "isotropy": {"train.penalty": 1.0},
     "anisotropy": {"train.penalty": -1.0},
 }
-# does anisotropy grow otherwise? 0.05 would still count as no
+# does anisotropy grow differently? a change of 0.05 would still count as no
 PRIMARY = matched_contrasts(
     {name: ("softmax", name) for name in INTERVENTIONS if name != "softmax"},
     {"growth": mask_ablations.MARGINS["growth"]},

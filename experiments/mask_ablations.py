@@ -2,7 +2,7 @@
 
 `:tiny` is for two CPU cores. Runs of a seed differ only in mask and objective: initial parameters,
 windows and budget are the same. The next character is predicted only under masks that hide it;
-bidirectional and leaking masks show it and have only masked characters as objective. Loss-matched
+bidirectional and leaking masks show it and predict masked characters only. Loss-matched
 contrasts need --stages=train,measure,matched,figures.
 """
 
@@ -15,7 +15,7 @@ from anisoscope.config.run_config import CheckpointConfig, EvaluateConfig, Train
 from anisoscope.config.variants import matched_contrasts, select_size_and_recipe, with_seeds
 from anisoscope.utils.settings import replace
 
-SEEDS = (2, 3, 4, 5, 6)  # fresh: 0 and 1 were seen while this was built
+SEEDS = (2, 3, 4, 5, 6)  # 0 and 1 were already seen while this was built
 LEAKS = {"leak_01": 0.01, "leak_10": 0.1}  # of the pairs (query, later key)
 # many runs, so `tiny` is smaller than elsewhere, and less is measured
 TINY = Config(

@@ -15,7 +15,7 @@ from anisoscope.utils.settings import replace
 SEEDS = (0, 1)
 TASKS = {"causal": "next", "bidirectional": "masked"}
 NORMS = ("pre", "post")
-# unless another is named: Muon is known to suppress the vectors that a bell hangs on
+# unless another is named: Muon is known to suppress the vectors that a bell depends on
 RECIPE = "rotary"
 TINY = Config(
     model=ModelConfig(layers=4, width=128, heads=4, context=128, position_encoding="rotary"),

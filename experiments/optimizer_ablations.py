@@ -1,6 +1,6 @@
 """Does the optimizer shape the geometry? AdamW, Muon or SGD; `:tiny` is for two CPU cores.
 
-The optimizers differ only for the blocks' matrices; all else has AdamW at the same learning rate.
+The optimizers differ only for the blocks' matrices; the rest has AdamW at the same learning rate.
 Runs of a model and seed have the same initial parameters, windows and budget. Loss-matched
 contrasts need --stages=train,measure,matched,figures. `:rates` tries several learning rates for
 each optimizer on a separate seed. The rate with the smallest sum of both models' last valid_bits
@@ -16,7 +16,7 @@ from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
 SEEDS = (2, 3, 4, 5, 6)
-REST = 0.002  # AdamW's learning rate of all that is no matrix of a block
+REST = 0.002  # AdamW's learning rate for everything but the matrices of blocks
 TRIED = {
     "adamw": (0.001, 0.002, 0.004, 0.008),
     "muon": (0.005, 0.01, 0.02, 0.04),
@@ -25,7 +25,7 @@ TRIED = {
 # the best of these (docs/explanation/decisions.md)
 RATES = {"adamw": 0.004, "muon": 0.02, "sgd": 0.03}
 # Loss-matched, in the decoder. What would still count as no change: as in mask_ablations.py, and a
-# quarter of a doubling of what is told in log2 units.
+# quarter of a doubling for shapes in log2 units.
 MARGINS = {
     "last_anisotropy": 0.05,
     "last_dimension": 0.2,

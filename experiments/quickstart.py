@@ -21,5 +21,5 @@ def get_config() -> Config:
         measure=MeasureConfig(points=1024, batches=2, families=FAMILIES, nulls=("gaussian",)),
         variants=MATCHED_PAIR,
     )
-    # Of the recipes what learns most in so few steps; with learned positions the geometry changes most.
+    # The recipe that learns most in so few steps; with learned positions the geometry changes most.
     return replace(config, RECIPES["muon"] | {"model.position_encoding": "learned"})

@@ -8,7 +8,7 @@ split of the first 4.15 MB of enwik8. Three seeds below a million parameters, on
 a GPU.
 
 Questions written down before any of these runs was read. Each is about the last checkpoint over
-parameters, apart for learned and rotary positions:
+parameters, separately for learned and rotary positions:
 
 1. Does anisotropy grow more over training in larger decoders (`growth`)?
 2. Does the bell rise with size, by either definition (`bell_blocks`, `bell_with_embedding`)? From
@@ -33,7 +33,7 @@ from anisoscope.experiments.matched_pair_small import MATCHED_PAIR
 from anisoscope.utils.settings import replace
 
 RECIPE = "gpt2"
-SHAPES = {  # layers, which are as many as heads, and width
+SHAPES = {  # layers (and as many heads), and width
     "50k": (2, 40),
     "220k": (4, 64),
     "700k": (6, 96),

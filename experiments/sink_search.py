@@ -2,12 +2,12 @@
 
 The sizes are `:tiny`, `:together` and `:found`.
 
-Each run changes one thing of the first, in the order of how much it favors a sink in Gu et al.
+Each run changes one thing in the first, in the order of how much it favors a sink in Gu et al.
 (arXiv 2410.10781; its tables read second-hand; share of the heads with a sink, of models of 60M
 parameters after 5B tokens): weight decay 0.5 in place of 0.1 (41 % against 18 %), learned in place
-of rotary positions (33 %), twice the learning rate (32 %), a first token that tells nothing (27 %).
+of rotary positions (33 %), twice the learning rate (32 %), an uninformative first token (27 %).
 `:together` has all of these, then longer training, more layers, more width and longer windows on
-top; `:found` changes one thing of the long run and of the deep one, and with rotary positions the
+top; `:found` changes one thing in the long run and in the deep one, and with rotary positions the
 mask and the norm. AdamW in all but two: Muon is known to suppress outliers. With 50M tokens Gu et
 al. find next to none, and a run here sees 6 to 37 million characters. The table is runs.csv.
 """

@@ -1,4 +1,4 @@
-"""Pure functions of arrays: formulas, and metrics that return one number of one matrix or two.
+"""Pure functions of arrays: formulas, and metrics that return one number for one or two matrices.
 
 A metric is called as `anisoscope.metrics.anisotropy(x)`. The modules hold the formulas, un-jitted:
 one cloud in, a number or a small struct out. No model, no step, no file.

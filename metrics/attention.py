@@ -8,16 +8,16 @@ from jaxtyping import Array, Bool, Float
 
 from anisoscope.metrics.cloud import AnyArray, Scalar, largest, product
 
-# scores that exist at once on a CPU, at least a window's: a core's cache holds their arrays
+# scores computed at once on a CPU (at least one window's), so that their arrays fit a core's cache
 AT_ONCE = 2**16
 
 
 class AttentionSums(NamedTuple):
-    """Means of each window over its visible pairs, or over its rows that choose."""
+    """Means of each window over its visible pairs, or over its rows with at least two of these."""
 
     offset: Scalar  # common to all scores
     level_B: Float[Array, " B"]  # mean score, less the offset
-    variance_B: Float[Array, " B"]  # of the scores
+    variance_B: Float[Array, " B"]  # variance of the scores
     within_B: Float[Array, " B"]  # variance of the scores of a row
     entropy_B: Float[Array, " B"]
     maximum_B: Float[Array, " B"]
@@ -28,16 +28,16 @@ class AttentionSums(NamedTuple):
 
 
 class AttentionStatistics(NamedTuple):
-    """Statistics of a head; NaN in the last six without a row of two keys."""
+    """Statistics of a head; the last six are NaN if no row sees two keys."""
 
-    score_mean: Scalar  # over all visible pairs of all windows, as the deviation
+    score_mean: Scalar  # over all visible pairs of all windows, like the deviation
     score_std: Scalar
-    score_std_within: Scalar  # of a row; the rest of score_std is removed by the softmax
+    score_std_within: Scalar  # within a row; the rest of score_std is removed by the softmax
     attention_entropy: Scalar  # mean of -sum_j p_ij ln p_ij, nats; [0, ln T]
     attention_max: Scalar  # mean of the largest p_ij of a row; [0, 1]
-    attention_min: Scalar  # of the smallest visible one; 0 for a p_ij below 1e-38
-    attention_first_token: Scalar  # mean of p_i0 over the rows that see key 0, NaN without
-    # largest mean of p_ij over the rows that see j; of few windows it may be a late key's
+    attention_min: Scalar  # mean of the smallest visible p_ij; 0 for a p_ij below 1e-38
+    attention_first_token: Scalar  # mean of p_i0 over the rows that see key 0, NaN if none
+    # largest mean of p_ij over the rows that see j; with few windows j may be a late key
     attention_most_attended: Scalar
 
 
@@ -46,9 +46,9 @@ def attention_statistics(
 ) -> AttentionStatistics:
     """Statistics of the scores s_ij = <q_i, k_j>/sqrt(K) and of p_ij = softmax_j s_ij of a head.
 
-    Over visible pairs of B windows, with weights 1 or 0 of the windows (None: all). A row with
-    fewer than two visible keys has nothing to choose: it enters score_mean and score_std only. NaN
-    in all without a visible pair, or where no window is kept.
+    They cover the visible pairs of B windows, with weight 1 or 0 for each window (None: all). A row
+    with fewer than two visible keys has nothing to choose: it enters score_mean and score_std only.
+    All are NaN without a visible pair, or where no window is kept.
     """
     keep_B = jnp.ones(sums.level_B.shape) if keep_B is None else keep_B
 
@@ -85,7 +85,7 @@ def attention_sums(
     With a common bias scores are large and nearly equal (mean 1e3, deviation within a row 0.07),
     and float32 would leave two digits. So s_ij = c + a_i + e_ij, where e_ij uses centered keys, a_i
     centered queries against the mean key, and c is the product of the means of all windows. Sums
-    run over a row first, then over rows. `bias_TT` is added to the scores, as of ALiBi.
+    run over a row first, then over rows. `bias_TT` is added to the scores, as in ALiBi.
     """
     q_BTK, k_BTK = (jnp.asarray(x_BTK, jnp.float32) for x_BTK in (q_BTK, k_BTK))
     q_BTK = q_BTK * q_BTK.shape[-1] ** -0.5
@@ -118,7 +118,7 @@ def attention_sums(
     level_B = (keys_1T * score_BT).sum(axis=1) / keys_1T.sum()
     between_BT = keys_1T * jnp.square(score_BT - level_B[:, None])
 
-    rows_1T = jnp.where(chooses_1T.T, visible_TT, False).sum(axis=0)[None]  # that see a key
+    rows_1T = jnp.where(chooses_1T.T, visible_TT, False).sum(axis=0)[None]  # rows that see a key
 
     def over_rows(value_BT: Float[Array, "B T"]) -> Float[Array, " B"]:
         return jnp.where(chooses_1T, value_BT, 0.0).sum(axis=1) / chooses_1T.sum()
@@ -140,8 +140,8 @@ def _row_sharpness(
 ) -> tuple[Float[Array, " T"], ...]:
     """Compute each row's softmax entropy, largest and smallest weight, and the weights on each key.
 
-    The weights on a key are summed over the rows that choose. The first three mean nothing where a
-    row does not choose.
+    The weights on a key are summed over the rows that choose. The first three are meaningless
+    where a row does not choose.
     """
     # masked before the exponential: three times faster on a CPU
     score_TT = jnp.where(visible_TT, e_TT, -jnp.inf)
@@ -160,6 +160,6 @@ def _row_sharpness(
 
 
 def _mean_over(x_BTK: Float[Array, "B T K"], mask_T: Bool[Array, " T"]) -> Float[Array, " K"]:
-    """Average over the windows and the chosen positions: masked values may be huge, as at sinks."""
+    """Average over windows and chosen positions; values elsewhere may be huge, as at sinks."""
     masked_BTK = jnp.where(mask_T[None, :, None], x_BTK, 0.0)
     return masked_BTK.mean(axis=0).sum(axis=0) / mask_T.sum()

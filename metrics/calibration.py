@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar
 from anisoscope.metrics.comparison import Cka, cross_energy, prepare_cloud
 
-PERMUTATIONS, LEVEL = 200, 0.05  # of Gröger, Wen and Brbić
+PERMUTATIONS, LEVEL = 200, 0.05  # as in Gröger, Wen and Brbić
 
 
 class Calibrated(NamedTuple):
@@ -29,7 +29,7 @@ def calibrated(
     the K together: 0 for all but a share `level` of unrelated clouds, 1 where s is 1. p: (1 +
     number of the K that reach s) / (K + 1). Units: none. Range: score [0, 1], p [1/(K + 1), 1]. A
     value that is not finite: NaN. Source: Gröger, Wen and Brbić 2026, Revisiting the Platonic
-    Representation Hypothesis (arXiv 2602.14486), as their package calibrated_similarity.
+    Representation Hypothesis (arXiv 2602.14486), as in their package calibrated_similarity.
     """
     null_K = jnp.asarray(null_K)
     rank = math.ceil((1 - level) * (len(null_K) + 1) - 1e-9)
@@ -51,7 +51,7 @@ def calibrated_cka(
 ) -> Cka:
     """Linear CKA of two clouds, biased and unbiased, each `calibrated` by permuted points of y.
 
-    `together` consecutive points, as those of a window, are permuted together: permuted separately,
+    `together` consecutive points, such as those of a window, are permuted together: separately,
     dependent points would make any two networks that read the same text seem similar. P is a
     multiple of `together`, or ValueError. All points of a cloud equal, or not finite: NaN. Source:
     Murphy, Zylberberg and Fyshe 2024 (arXiv 2405.01012) for the bias; whole windows: this project.

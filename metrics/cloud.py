@@ -11,17 +11,17 @@ from jaxtyping import Array, Float
 
 AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
 Points = Float[AnyArray, "P D"]
-Weights = Float[AnyArray, " P"] | None  # 1 or 0 of each point; None: all are kept
+Weights = Float[AnyArray, " P"] | None  # 1 or 0 for each point; None: all are kept
 Scalar = Float[Array, ""]
 
 
 def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """Center a cloud: x_i - mean(x), in float32.
 
-    A constant column comes out as exact zeros, though its float32 mean need not be its value; a
-    column that is not finite as NaN. The second subtraction removes the rounding of the first mean,
+    A constant column becomes exact zeros, though its float32 mean need not be its value; a column
+    that is not finite becomes NaN. The second subtraction removes the rounding of the first mean,
     which matters when |mean| >> spread. The first mean is cut to 16 bits: a compiler may compute it
-    twice, rounded here and inside of a multiply-add there.
+    twice, once rounded and once inside a multiply-add, unrounded.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     constant_D = (cloud_PD == cloud_PD[:1]).all(axis=0) & jnp.isfinite(cloud_PD[0])
@@ -34,7 +34,7 @@ def centered(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
 def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """Scale by the power of two that brings the largest coordinate between 1/2 and 1.
 
-    All digits stay. All zero, or not finite: the cloud as it is.
+    No digits are lost. A cloud of zeros, or one that is not finite, stays as it is.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
@@ -73,7 +73,7 @@ def entropy(share_E: Float[Array, "*X E"]) -> Float[Array, "*X"]:
 
 
 def fold_weights(folds: int) -> Float[Array, "R J"]:
-    """Mark the kept folds, 1 or 0: all folds, then all but each in turn; one fold is only kept."""
+    """Mark the kept folds, 1 or 0: all folds, then all but each in turn; a single fold is kept."""
     everything_1J = jnp.ones((1, folds))
     return everything_1J if folds == 1 else jnp.concatenate([everything_1J, 1.0 - jnp.eye(folds)])
 

@@ -25,7 +25,7 @@ from anisoscope.metrics.comparison import (
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 
-ROUNDING = 2e-6  # of the square of the mean squared distance: less variance is none
+ROUNDING = 2e-6  # share of the squared mean of squared distances: less variance counts as none
 
 
 class Alignment(NamedTuple):
@@ -39,8 +39,8 @@ def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Al
     rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. With
     n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both
     distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs. procrustes:
-    |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R = 1 + folds values, or one: of the whole, then without
-    each run of points, of procrustes with the rotation of the whole. All points of a cloud equal,
+    |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R = 1 + folds values, or one: for the whole, then without
+    each run of points; procrustes keeps the rotation of the whole. All points of a cloud equal,
     or not finite: NaN; all distances equal: NaN for rsa.
     """
     return align_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
@@ -67,7 +67,7 @@ def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignm
     self_x_R, self_y_R = (
         covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
     )
-    # equal distances leave a variance of rounding alone
+    # where distances are equal, only rounding varies
     least_x_R, least_y_R = (
         ROUNDING * 4 * count_R * jnp.square(sum_R) / (count_R - 1) for sum_R in (sum_x_R, sum_y_R)
     )
@@ -93,7 +93,7 @@ def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tupl
     return mean_RD, keep_RP * (square_P[None] - 2 * product(mean_RD, x_PD.T) + square_R[:, None])
 
 
-# of the largest singular value, after coordinates are scaled alike: below it is only rounding
+# singular values below this share of the largest, with coordinates scaled alike, are rounding
 SMALLEST = 1e-5
 
 
@@ -114,8 +114,8 @@ def linearity(
 
     X~ and Y~ are centered and of norm 1: the score is R^2 = |U'Y|^2 / |Y|^2, U an orthonormal basis
     of the columns of X. Unrelated points score r / (P - 1) on average, r the rank of x: `adjusted`
-    is 1 - (1 - R^2) (P - 1) / (P - 1 - r). R values each, for weights 1 or 0 of the points (None:
-    all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN of r + 1 points or
+    is 1 - (1 - R^2) (P - 1) / (P - 1 - r). Both have R values, by weights 1 or 0 of points (None:
+    all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN for r + 1 points or
     fewer. All points equal, or not finite: NaN.
     """
     return explain_variance(column_basis(x_PD), y_PE, keep_RP)
@@ -126,7 +126,7 @@ def column_basis(x_PD: Points) -> Basis:
     x_PD = scale_to_unit(centered(x_PD))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
-    # the small ones of the first are not orthogonal: the squares of X'X have lost their digits
+    # small directions of the first pass are not orthogonal: X'X has lost their digits
     for _ in range(2):
         x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
@@ -138,7 +138,7 @@ def column_basis(x_PD: Points) -> Basis:
 def explain_variance(
     basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
-    """`linearity` of a y in the cloud of this basis, which several y share."""
+    """`linearity` of y in the cloud x that has this basis, which several y can share."""
     y_PE = scale_to_unit(centered(y_PE))
     keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
     fit_PE = product(basis.basis_PD, product(basis.basis_PD.T, y_PE))
@@ -164,7 +164,7 @@ def information_imbalance(
 ) -> Float[Array, " N"]:
     """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
 
-    Args: of N clouds A the nearest of each point, and which points count; the cloud B. Range: 2/n
+    Args: for N clouds A, the nearest of each point and which points count; the cloud B. Range: 2/n
     to 2 (n - 1)/n; 1 on average for unrelated clouds. Ranks are among the n distinct points of B; a
     point equal to i in B has rank 1. The mean is over the points that count in A and are the first
     of their copies in B; none, or not finite: NaN.

@@ -1,6 +1,6 @@
 """Similarity of two representations of the same points: two layers, or a layer at two checkpoints.
 
-Here X is whatever two axes make as one.
+Here X is two axes joined into one.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, UInt
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, fold_weights
 from anisoscope.metrics.neighbors import Neighbors
 
-RESIDUE = 1e-4  # of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
+RESIDUE = 1e-4  # share of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
 
 
 class Cka(NamedTuple):
@@ -33,11 +33,11 @@ class PreparedCloud(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The few nearest of each point: enough for an overlap, and small enough to store."""
+    """A few nearest neighbors of each point: enough for an overlap, and small enough to store."""
 
     # the neighbors, each the first of its copies, in the smallest sufficient integer type
     index_PC: UInt[Array, "*N P C"]
-    usable_P: Bool[Array, "*N P"]  # the first of its copies, with so many neighbors
+    usable_P: Bool[Array, "*N P"]  # the first of its copies, with C neighbors
     first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
 
 
@@ -75,9 +75,9 @@ def map_pairs(compare: Callable[..., Any], x_N: Any, y_N: Any) -> Any:
     """Compare entry n of `x_N` with every entry m >= n of `y_N`, pair after pair.
 
     Args:
-        compare: A symmetric function of an entry of each.
-        x_N: N prepared clouds, or nearest, with the layer as the first axis.
-        y_N: As many; `x_N` itself for the pairs of its own layers.
+        compare: A symmetric function of two entries.
+        x_N: N prepared clouds, or their nearest neighbors, with the layer as the first axis.
+        y_N: The same number; `x_N` itself for the pairs of its own layers.
 
     Returns:
         What `compare` returns, (N, N, …); n > m has the value of (m, n).
@@ -95,7 +95,10 @@ def map_pairs(compare: Callable[..., Any], x_N: Any, y_N: Any) -> Any:
 
 
 def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
-    """Select the nearest `count` of every point, of one cloud or several; fewer: ValueError."""
+    """Select the `count` nearest neighbors of every point of one or several clouds.
+
+    Fewer were searched: ValueError.
+    """
     neighbors.check_searched(count)
     smallest = np.min_scalar_type(neighbors.first_P.shape[-1] - 1)
     first_PC = neighbors.first_P[..., None] & (neighbors.distance_PC < jnp.inf)
@@ -108,8 +111,8 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
     Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
-    first of their copies in both clouds and have C neighbors in both; none: NaN. Not as many of
-    both: ValueError.
+    first of their copies in both clouds and have C neighbors in both; none: NaN. Another C in
+    each: ValueError.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(

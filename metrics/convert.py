@@ -34,7 +34,7 @@ class ArrayLike(Protocol):
 
 
 def as_arrays(vectors: Any) -> Any:
-    """Convert lists of numbers, pandas' tables and sparse arrays to arrays; return all else as it is."""
+    """Convert lists of numbers, pandas' tables and sparse arrays to arrays; leave others as is."""
     if type(vectors) is np.ndarray or (
         isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
     ):
@@ -145,7 +145,7 @@ def as_vectors(array: Any, what: str) -> np.ndarray:
 
 
 def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: str = "x") -> Array:
-    """Read a matrix in float32, checked as `measure` checks vectors; NaN for what a traced one has wrong.
+    """Read a matrix in float32, checked as `measure` checks vectors; NaN where a traced one fails.
 
     `about_mean` and `any_size`: the metric does not depend on the origin, or the size, of a cloud.
     """
@@ -177,8 +177,8 @@ def matrix_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
 def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray:
     """Convert by `as_vectors` one matrix with two rows or more.
 
-    Where float32 would lose digits of it and the metric allows, it is read about its mean, or times
-    a power of two.
+    Where float32 would lose digits and the metric allows it, the mean is subtracted, or the matrix
+    is multiplied by a power of two.
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
@@ -197,7 +197,7 @@ def check_matrix(shape: tuple[int, ...], what: str) -> None:
 
 
 def order_rows(labeled: Any, x: Any, what: str) -> Any:
-    """Order rows as those of x, by the index of both where both have one."""
+    """Put rows into the order of x by their indexes, where both have one."""
     labels, index = _index(labeled, 0), _index(x, -2)
     if labels is None or index is None or labels.equals(index):
         return labeled

@@ -1,8 +1,8 @@
-"""Find points of a cloud that are copies of one another: equal, or equal but for rounding.
+"""Find points of a cloud that are copies of one another: equal, or equal up to rounding.
 
-A chain of points, each less than ROUNDING of its norm from the next, is one point, and its first
-stands for it, whatever the order and the scale. The norm is not centered: that is what float32 has
-rounded. G are sums over coordinates, S turns, X pairs of points that are subtracted at once.
+A chain of points, each closer to the next than ROUNDING of its norm, counts as one point, for which
+its first is kept, whatever the order and the scale. The norm is not centered, since float32 rounds
+uncentered numbers. G are sums over coordinates, S turns, X pairs of points subtracted at once.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from anisoscope.metrics.cloud import Points
 
-AT_ONCE = 128  # points: on a CPU a sum over the whole cloud first writes the squares of it all
-# of |x|: nearer is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
+AT_ONCE = 128  # points: on a CPU a sum over the whole cloud would first write all its squares
+# share of |x|: less is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
 ROUNDING = 2e-6
-AHEAD = 8  # turns that are looked through at once, before the loop
-SUMS = 4  # of all coordinates with random signs: the first orders points, others separate pairs
+AHEAD = 8  # turns that are examined at once, before the loop
+SUMS = 4  # sums of coordinates with random signs: the first orders points, others separate pairs
 
 
 class Copies(NamedTuple):
@@ -32,7 +32,7 @@ class Copies(NamedTuple):
 def copies(cloud_PD: Points) -> Copies:
     """Find the copies of every point: x_i and x_j with |x_i - x_j| < ROUNDING min(|x_i|, |x_j|).
 
-    Points that are not finite, or whose squares are beyond float32, have none but their equals.
+    Points that are not finite, or whose squares are beyond float32, have only exact equals.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, width = cloud_PD.shape

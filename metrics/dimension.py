@@ -1,6 +1,6 @@
 """Intrinsic dimension from the two nearest neighbors of every point.
 
-Copies count once, but for LLM-Microscope's rule, computed from the numbers of copies.
+Copies count once, except in LLM-Microscope's rule, which is computed from the numbers of copies.
 """
 
 from typing import NamedTuple
@@ -16,9 +16,9 @@ LEAST = 64  # distinct points with a ratio: the error of a dimension is d / sqrt
 
 
 def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
-    """Return whether a dimension is reported: LEAST distinct points with a ratio, or half of all.
+    """Return whether a dimension is reported: LEAST distinct points have a ratio, or half of all.
 
-    From 32 among 4096, as a text of one repeated character leaves, came dimensions of 13 to 15.
+    32 of 4096, as in a text of one repeated character, gave meaningless dimensions of 13 to 15.
     """
     usable_P = neighbors.usable()
     return usable_P.sum() >= min(LEAST, usable_P.size / 2)
@@ -68,7 +68,7 @@ def twonn_bayes(neighbors: Neighbors) -> Posterior:
 class Microscope(NamedTuple):
     dimension: Scalar
     useless: Int[Array, ""]  # points whose r1 is below 1e-8 of the mean centered norm
-    dropped: Int[Array, ""]  # points left out of the fit, though not of F
+    dropped: Int[Array, ""]  # points left out of the fit, but counted in F
 
 
 def twonn_microscope(neighbors: Neighbors) -> Microscope:
@@ -100,7 +100,10 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
 def _slope_through_origin(
     x_P: Float[Array, " P"], share_P: Float[Array, " P"], kept: Array, count: Array
 ) -> Array:
-    """Compute sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share); NaN of none or 2."""
+    """Compute sum(x y) / sum(x^2) over the first `kept`, y = -ln(1 - share).
+
+    NaN where `kept` is 0, or `count` below 3.
+    """
     enters_P = jnp.arange(x_P.size) < kept
     x_P = jnp.where(enters_P, x_P, 0.0)
     y_P = -jnp.log1p(-jnp.where(enters_P, share_P, 0.0))

@@ -18,7 +18,7 @@ from anisoscope.metrics.lapack import make_sequential
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
-POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # of `top_direction`
+POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # see `top_direction`
 
 
 def fall_back(needed: Array, costly: Callable, cheap: Callable, *operands: Any) -> Any:
@@ -96,7 +96,7 @@ def eigen(x_QE: Float[Array, "Q E"], coordinates: bool = False) -> Axes:
 
     One decomposition leaves an error of 3e-7 of the largest eigenvalue. Where smaller ones are at
     stake, the coordinates x v still have all their digits, and their product is decomposed once
-    more. What couples them to the large ones is of second order, and left out.
+    more. Their coupling to the large ones is of second order, and is left out.
     """
     value_E, vector_EE = eigh(product(x_QE.T, x_QE))
     value_E, vector_EE = value_E[::-1], vector_EE[:, ::-1]
@@ -142,8 +142,8 @@ def drop_unresolved(value_E: Float[Array, " E"]) -> Float[Array, " E"]:
 def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, " D"]]:
     """Find the largest eigenvalue, as a share of the trace, and its eigenvector.
 
-    By block power iteration, in a third of the time of all eigenvectors or less, until the residual
-    is below FINE of the eigenvalue. Where ROUNDS leave more than ROUGH, all are computed.
+    Block power iteration, in at most a third of the time that all eigenvectors take, runs until the
+    residual is below FINE of the eigenvalue. If it is above ROUGH after ROUNDS, all are computed.
     """
     scaled_DD = square_DD / jnp.trace(square_DD)
 

@@ -97,10 +97,10 @@ def marchenko_pastur_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> 
 
 
 def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Scalar:
-    """Singular values above Gavish and Donoho's optimal hard threshold, the noise unknown.
+    """Singular values above Gavish and Donoho's optimal hard threshold, for unknown noise.
 
     It is t(g) / sqrt(m) times the median singular value, m the median of the Marchenko-Pastur law
-    of ratio g = D/P. Range and bad input as of `marchenko_pastur_rank`.
+    of ratio g = D/P. Range and bad input as for `marchenko_pastur_rank`.
     """
     return _count_above(
         eigenvalues_E,
@@ -112,7 +112,7 @@ def gavish_donoho_rank(eigenvalues_E: Float[AnyArray, " E"], points: int) -> Sca
 def _count_above(
     eigenvalues_E: Float[AnyArray, " E"], points: int, edge: Callable[[float], float]
 ) -> Scalar:
-    """Count eigenvalues above the edge, a function of D/P, of noise with their median."""
+    """Count eigenvalues above the edge (a function of D/P) of noise that has the same median."""
     ratio, value_E = eigenvalues_E.shape[-1] / points, jnp.asarray(eigenvalues_E)
     if ratio > 1:
         return jnp.full((), jnp.nan)
@@ -132,7 +132,7 @@ def marchenko_pastur_median(ratio: float) -> float:
 
 
 def _distinct(original_X: Int[Array, " X"]) -> Scalar:
-    """Count the different numbers."""
+    """Count the distinct numbers."""
     sorted_X = jnp.sort(original_X, stable=False)
     return 1.0 + (sorted_X[1:] != sorted_X[:-1]).sum()
 

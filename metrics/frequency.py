@@ -1,7 +1,7 @@
 """How a cloud depends on the frequency of the types of its points, such as characters.
 
-Types are numbers; below 0: none. Only types of LEAST points of the whole cloud have a centroid.
-X are columns that are summed, or bins.
+Types are numbers, below 0 for none. Only types with LEAST points in the whole cloud have a
+centroid. X are columns that are summed, or bins.
 """
 
 import functools
@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, Int
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, fold_weights
 
 LEAST = 20  # points of a type
-FEWEST = 3  # least number of types for a correlation: with two it is 1 or -1
-ROUNDING = 1e-5  # of the spread of a cloud: in float32 equal points can be this far from their mean
+FEWEST = 3  # types for a correlation: with two it is always 1 or -1
+ROUNDING = 1e-5  # of a cloud's spread: in float32 equal points can be this far from their mean
 _contract = functools.partial(jnp.einsum, precision=Precision.HIGHEST)
 SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 
@@ -29,7 +29,7 @@ def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> In
     # where a type begins: the same number for all of its points
     start_P = jnp.searchsorted(sorted_P, type_P)
     count_P = jnp.zeros(points, jnp.int32).at[start_P].add(1)
-    enough_P = (count_P >= least) & (sorted_P >= 0)  # of each place where a type begins
+    enough_P = (count_P >= least) & (sorted_P >= 0)  # at each place where a type begins
     number_P = jnp.where(enough_P, jnp.cumsum(enough_P) - 1, most)
     return number_P[start_P].astype(jnp.int32)
 
@@ -42,7 +42,7 @@ class TypeStatistics(NamedTuple):
     correlation_of_types: Float[Array, " R"]  # that of the types' mean d and l
     # sum_v n_v |m_v - m|^2 / sum_i |x_i - m|^2, [0, 1]
     share_between: Float[Array, " R"]
-    distances: Float[Array, "R P"]  # d_i; NaN of a point left out, or of no frequent type
+    distances: Float[Array, "R P"]  # d_i; NaN for a point left out, or of no frequent type
 
 
 def type_statistics(
@@ -58,9 +58,9 @@ def type_statistics(
     with the same `least`. d falls with frequency even without any dependence, as E d_i^2 is n/(n -
     1) of the variance: compare with a Gaussian cloud of the same types. A distance below 1e-5 of
     the cloud's spread counts as 0. R = 1 + folds, or one: each of the consecutive folds is left
-    out in turn, and with it types of which fewer than 2 points are kept. NaN: all, without a
-    frequent type; correlations of fewer than 3 types, or where all distances or frequencies are
-    equal; the share of one type, or where all points are equal.
+    out in turn, and with it types of which fewer than 2 points are kept. All are NaN without a
+    frequent type; correlations also for fewer than 3 types, or where all distances or frequencies
+    are equal; the share also for a single type, or where all points are equal.
     """
     x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
     points, most = len(x_PD), len(x_PD) // least
@@ -70,7 +70,9 @@ def type_statistics(
         return TypeStatistics(*jnp.full((4, len(keep_RJ)), jnp.nan), none_RP)
     square_P = jnp.square(x_PD).sum(axis=1)
     rounding = ROUNDING * jnp.sqrt(square_P.mean())
-    member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)  # zeros of no frequent type
+    member_PV = jax.nn.one_hot(
+        number_P, most, dtype=jnp.float32
+    )  # zeros for a point of no frequent type
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
     summand_P3 = jnp.stack([jnp.ones(points), square_P, log_frequency_P], axis=1)
     member_JPV = member_PV.reshape(folds, -1, most)
@@ -87,7 +89,7 @@ def type_statistics(
         count_V = jnp.where(known_V, count_V, 0.0)
         mean_VD = sum_VD / jnp.maximum(count_V, 1.0)[:, None]
         read_P = (number_P < most) & known_V[safe_P] & (jnp.repeat(keep_J, points // folds) > 0)
-        # the mean of the others of a type is so much farther away than that of all
+        # factor by which the mean of the other points is farther away than the mean of all
         factor_V = count_V / jnp.maximum(count_V - 1, 1.0)
         distance_P = factor_V[safe_P] * jnp.linalg.norm(x_PD - mean_VD[safe_P], axis=1)
         distance_P = jnp.where(read_P & ~(distance_P < rounding), distance_P, 0.0)

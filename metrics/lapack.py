@@ -26,7 +26,8 @@ _before = 0  # number of threads before the first context
 def threads_for(rows: int = 0) -> Iterator[None]:
     """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
 
-    The number is the process's: of contexts open at once the least counts. It is restored at the end.
+    The number is set for the process: of several open contexts, the smallest counts. It is restored
+    at the end.
     """
     global _before
     number = _number()
@@ -75,7 +76,7 @@ def _number() -> tuple[Callable[[], int], Callable[[int], None]] | None:
     import scipy.linalg.cython_lapack as lapack
 
     library = ctypes.CDLL(lapack.__file__)
-    for prefix in ("scipy_openblas", "openblas"):  # in wheels, in distributions
+    for prefix in ("scipy_openblas", "openblas"):  # in wheels; in distributions
         if put := getattr(library, f"{prefix}_set_num_threads", None):
             return getattr(library, f"{prefix}_get_num_threads"), put
     return None

@@ -1,4 +1,4 @@
-"""How few vectors carry the scatter of a cloud: attention sinks and other long vectors."""
+"""How few vectors carry the variance of a cloud: attention sinks and other long vectors."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ def share_between(
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
     covariance of all; weights 1 or 0 of the points (None: all). Range: [0, `anisotropy`]. No member
-    kept, or no other: 0. All points equal: NaN.
+    kept, or no other point: 0. All points equal: NaN.
     """
     x_PD = centered(cloud_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -75,7 +75,7 @@ def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Arr
 
 
 def norm_ratio(cloud_PD: Points) -> Scalar:
-    """Largest norm over the median norm, of two medians the lower.
+    """Largest norm over the median norm (the lower of two medians).
 
     Range: >= 1. More than half of the points 0: inf, or NaN where all are. Not finite: not finite.
     """

@@ -20,7 +20,7 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.eigen import eigh
 
-KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # of norms: centers, divides
+KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # norm: centers, divides
 AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
 DIRECTIONS = 10  # dimensions of the principal subspaces of a layer and of the unembedding
 
@@ -44,7 +44,7 @@ class Unembedding(NamedTuple):
 
 
 class Lens(NamedTuple):
-    """Values of the logit lens, of every layer and point."""
+    """Values of the logit lens for every layer and point."""
 
     entropy_NP: Float[Array, "N P"]
     divergence_NP: Float[Array, "N P"]
@@ -97,8 +97,8 @@ def lens(
 
     The target is the token that a point is to predict, below 0 for none. entropy: -sum_v p_l ln
     p_l, nat. divergence: sum_v p ln(p / p_l), nat. log_probability: ln p_l of the target. rank: 1
-    and the number of tokens with larger logits; both NaN without a target. settled: 1 where layer l
-    and all behind it have the largest logit where the output has it, else 0. Not finite: NaN.
+    plus the number of tokens with larger logits; both NaN without a target. settled: 1 where layer
+    l and all later ones predict the same token as the output, else 0. Not finite: NaN.
     """
     layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -130,7 +130,7 @@ def lens(
 def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
     """Leading principal directions of the unembedding times the norm's scale.
 
-    Their number is the least of 10, D, V - 1. A softmax does not see the tokens' mean, left out.
+    Their number is the least of 10, D, V - 1. The tokens' mean, which softmax ignores, is removed.
     """
     scaled_DV = unembedding.unembedding_DV * unembedding.scale_D[:, None]
     count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))

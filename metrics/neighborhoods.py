@@ -61,8 +61,8 @@ def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -
 
     They are the means over the distinct points i of max(lambda_i) / sum(lambda_i), [1/count, 1],
     and of (sum lambda_i)^2 / sum(lambda_i^2), [1, count], lambda_i the eigenvalues of the
-    covariance of i and its `count` nearest distinct points. So few points look less isotropic than
-    they are. NaN where no point has so many others that differ from it; fewer neighbors searched:
+    covariance of i and its `count` nearest distinct points. Few points look less isotropic
+    than they are. NaN where no point has `count` distinct others; fewer neighbors searched:
     ValueError.
     """
     neighbors.check_searched(count)
@@ -73,7 +73,7 @@ def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -
     def shares(point: tuple[Array, ...]) -> Array:
         i, index_C, size = point
         near_XD = cloud_PD[jnp.append(index_C, i)] - cloud_PD[i][None]
-        near_XD = near_XD / size  # of any scale, its squares are in float32
+        near_XD = near_XD / size  # squares fit into float32 at any scale
         near_XD = near_XD - near_XD.mean(axis=0, keepdims=True)
         decompose = make_sequential(lambda gram_XX: jnp.linalg.eigvalsh(gram_XX))
         value_X = decompose(product(near_XD, near_XD.T))

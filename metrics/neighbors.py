@@ -18,10 +18,10 @@ from jaxtyping import Array, Bool, Float, Int
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, centered, product
 from anisoscope.metrics.copies import AT_ONCE, copies
 
-EXTRA = 6  # candidates in addition to the requested neighbors: their distances make the bound
-COLUMNS = 64  # of the distance matrix that exist at once on a CPU
-ELEMENTS = 2**27  # of the distance matrix that exist at once on an accelerator
-BLOCK = 32  # numbers of a row whose maximum stands for them on an accelerator
+EXTRA = 6  # candidates beyond the requested neighbors: their distances give the bound
+COLUMNS = 64  # columns of the distance matrix computed at once on a CPU
+ELEMENTS = 2**27  # elements of the distance matrix computed at once on an accelerator
+BLOCK = 32  # numbers of a row that an accelerator represents by their maximum
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
@@ -32,10 +32,10 @@ class Neighbors(NamedTuple):
     """The neighbors of every point among the distinct points; copies have the same ones."""
 
     distance_PC: Float[Array, "P C"]  # ascending; inf where there is none
-    # the neighbor, the first of its copies; without meaning where there is none
+    # the neighbor, the first of its copies; meaningless where there is none
     index_PC: Int[Array, "P C"]
     original_P: Int[Array, " P"]  # the first of the copies of each
-    first_P: Bool[Array, " P"]  # the first of its copies: stands for them all
+    first_P: Bool[Array, " P"]  # the first of its copies, which represents them all
     copies_P: Int[Array, " P"]  # number of copies of the point, itself included
     equals_P: Int[Array, " P"]  # number of exact equals, itself included
     mean_norm: Scalar  # mean |x_i - mean(x)|, the unit of LLM-Microscope's threshold
@@ -109,7 +109,7 @@ def neighbors_among(
     """
     neighbors.check_searched(SPARE)
     original_P = neighbors.original_P
-    # of copies, if one is
+    # a point remains if any of its copies does
     left_P = jnp.zeros_like(neighbors.first_P).at[original_P].max(jnp.asarray(left_P))
     distance_PC, index_PC = neighbors.distance_PC[:, :SPARE], neighbors.index_PC[:, :SPARE]
     distance_PC = jnp.where(left_P[index_PC], distance_PC, jnp.inf)
@@ -147,7 +147,7 @@ def _propose(
         product_PA = jnp.matmul(x_PD, x_PD[i_A].T, precision=Precision.HIGHEST)
         near_PA = candidate_P[:, None] + (square_P[i_A][None] - 2.0 * product_PA)
         near_PA = jnp.where(jnp.arange(points)[:, None] == i_A[None], jnp.inf, near_PA)
-        # rounding leaves squared distances below 0; NaN is no distance
+        # rounding leaves squared distances below 0; NaN is not a distance
         near_PA = jnp.where(near_PA < jnp.inf, jnp.maximum(near_PA, 0.0), jnp.inf)
         negative_AC, place_AC = _largest(-near_PA.T, min(kept + 1, points))
         place_AC = jnp.where(negative_AC > -jnp.inf, place_AC, points)[:, :kept]
@@ -202,7 +202,7 @@ def rounding(
 def _sort_nearest(
     distance_PC: Float[Array, "P C"], index_PC: Int[Array, "P C"], count: int
 ) -> tuple[Float[Array, "P {count}"], Int[Array, "P {count}"]]:
-    """Sort the `count` least distances; inf and 0 past all there are."""
+    """Sort the `count` smallest distances; inf and index 0 fill missing places."""
     some = min(count, distance_PC.shape[1])
     negative_PC, place_PC = jax.lax.top_k(-distance_PC, some)
     index_PC = jnp.take_along_axis(index_PC, place_PC, axis=1, mode="promise_in_bounds")
@@ -217,7 +217,7 @@ def _compare_with_all(
     distance_PC: Float[Array, "P C"],
     index_PC: Int[Array, "P C"],
 ) -> tuple[Float[Array, "P C"], Int[Array, "P C"]]:
-    """Replace neighbors of unsure points by the nearest of their group by subtraction; below 0: none."""
+    """Replace neighbors of unsure points by the nearest of their group; group < 0: none."""
     points, count = distance_PC.shape
     together, kept = min(TOGETHER, points), min(count, points)
 
@@ -229,7 +229,7 @@ def _compare_with_all(
         return -negative_C, jnp.where(negative_C > -jnp.inf, index_C, 0)
 
     def compare_some(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        # past the last of them come points that were sure, for which the same is found again
+        # after the last unsure points come sure ones, whose neighbors are found again unchanged
         unsure_P, *nearest = state
         i_A = jax.lax.top_k(unsure_P.astype(jnp.int32), together)[1]
         found = jax.vmap(compare)(i_A)

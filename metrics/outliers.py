@@ -37,7 +37,7 @@ def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
 
 
 def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 of a Gaussian.
+    """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 for a Gaussian.
 
     Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out; none left: NaN.
     """
@@ -45,7 +45,7 @@ def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
     x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
     _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
-    # true of NaN; constant but for a fold left out, it is rounding that varies
+    # true for NaN; what varies only in a fold that is left out has variance by rounding alone
     varies_D = ~(second_D <= 1e-6)
     kurtosis_D = jnp.where(varies_D, fourth_D / jnp.square(jnp.where(varies_D, second_D, 1.0)), 0.0)
     return kurtosis_D.sum() / varies_D.sum()

@@ -31,7 +31,7 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
 
     A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN. Source: Song et al.
-    2012 (HSIC), Nguyen et al. 2021 (in CKA).
+    2012 (HSIC), Nguyen et al. 2021 (its use in CKA).
     """
     return comparison.ckas(x, y).unbiased[0]
 
@@ -40,7 +40,7 @@ def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
 def linearity(x: ArrayLike, y: ArrayLike) -> Scalar:
     """Share of the variance of y that the best linear map of x explains, 1 - |X~ A - Y~|_F^2.
 
-    A share in [0, 1]; unrelated clouds have the rank of x over points - 1. NaN where all points of
+    A share in [0, 1]; for unrelated clouds about rank(x) / (points - 1). NaN where all points of
     x or of y are equal. Source: Razzhigaev et al. 2024, Your Transformer is Secretly Linear.
     """
     return cloud_pairs.linearity(x, y).score[0]
@@ -52,7 +52,7 @@ def rsa(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     A correlation in [-1, 1], 1 up to rotation, scale and shift; about 0 for independent clouds. NaN
     where all points, or all distances, of x or of y are equal. Source: Kriegeskorte et al. 2008;
-    distances and correlation as rsatoolbox's euclidean and corr.
+    distances and correlation as in rsatoolbox (euclidean, corr).
     """
     return cloud_pairs.alignments(x, y).rsa[0]
 
@@ -74,7 +74,7 @@ def information_imbalance(x: ArrayLike, y: ArrayLike) -> Scalar:
 
     A number in [2/points, 2), 1 on average for unrelated clouds, near 0 where x predicts y. Not
     symmetric. Source: Glielmo et al. 2022; copies of a point count once, a rule of this project.
-    Which of equally near points counts is arbitrary.
+    Ties are broken arbitrarily.
     """
     nearest = comparison.select_nearest(nearest_neighbors(x, 2), 1)
     nearest_1P = nearest.index_PC[None, :, 0]
@@ -87,7 +87,7 @@ def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
 
     A share in [0, 1]; about k / points for independent clouds. NaN where no point has k neighbors
     in both. Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
-    Which of equally near points counts is arbitrary.
+    Ties are broken arbitrarily.
     """
     nearest = (comparison.select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
     return comparison.neighbor_overlap(*nearest)

@@ -1,4 +1,4 @@
-"""The decorator of metrics as users call them: matrices of any library in, one number out."""
+"""The decorator of public metrics: matrices of any library in, one number out."""
 
 import functools
 import inspect
@@ -20,8 +20,7 @@ def public_metric(
 
     It checks and converts the matrices and k, compiles once for each shape and k, in float32
     whatever `jax_enable_x64` is, and completes the docstring. `about_mean` and `any_size`: the
-    metric does not depend on the origin, or on the size of the vectors. `least_k`: fewest
-    neighbors.
+    metric does not depend on the origin, or on the size of the vectors. `least_k`: smallest k.
     """
 
     def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
@@ -68,18 +67,18 @@ def _check_k(k: object, least: int, points: int) -> None:
 def _complete(
     text: str, signature: inspect.Signature, about_mean: bool, any_size: bool, least_k: int
 ) -> str:
-    """Insert into a docstring the sections that differ between metrics by their options alone."""
+    """Insert into a docstring the sections that follow from the options of a metric alone."""
     pair = "y" in signature.parameters
     args = "Args:\n    x: (points, width), any unit.\n"
     args += "    y: (points, other width), the same points in the same order.\n" if pair else ""
-    raises = "x is no matrix of real numbers with two points or more"
+    raises = "x is not a matrix of real numbers with two points or more"
     if pair:
-        raises = "x or y is no matrix of real numbers, or their points differ"
+        raises = "x or y is not a matrix of real numbers, or their points differ"
     if "k" in signature.parameters:
-        args += f"    k: neighbors of a point, {least_k} or more and fewer than the points.\n"
+        args += f"    k: number of neighbors, {least_k} or more, below the number of points.\n"
         raises += "; or k is out of its range"
     if not about_mean:
-        raises += "; or so far from the origin that float32 loses what its points differ in"
+        raises += "; or so far from the origin that float32 loses the differences of its points"
     if not any_size:
         raises += "; or float32 cannot hold the squares of its coordinates"
     text, _, own = text.partition("Raises:\n")

@@ -1,4 +1,4 @@
-"""The metrics of one matrix as users call them, and what holds for those of two matrices too.
+"""The metrics of one matrix as users call them, and rules that all metrics share.
 
 >>> import anisoscope, numpy as np
 >>> x = np.random.default_rng(0).standard_normal((1000, 4)) * [3, 1, 1, 1]
@@ -7,11 +7,11 @@
 
 Every function takes a matrix of NumPy, JAX, PyTorch, pandas or xarray, computes in float32 (also
 with `jax_enable_x64`), and returns a JAX scalar. Under `jax.jit`, `jax.vmap` and `jax.grad` they
-behave as JAX functions do. Derivatives are NaN of `linearity`, `rsa` and `procrustes` where
-singular values are equal, of `curvature` where the path stands still or goes straight on, and of
+behave as JAX functions do. Derivatives are NaN for `linearity`, `rsa` and `procrustes` where
+singular values are equal, for `curvature` where the path stands still or goes straight on, and for
 `ph_dimension`. `anisoscope.measure` adds intervals and null models.
 
-All raise ValueError, in one line, for what `anisoscope.measure` refuses (masked or missing numbers,
+All raise a one-line ValueError for what `anisoscope.measure` refuses (masked or missing numbers,
 types that are not real numbers, differences that float32 would lose) and for fewer than two points.
 Frames are paired by their labels. A traced array cannot raise: its value is NaN.
 """
@@ -27,7 +27,7 @@ from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
 from anisoscope.metrics.public_metric import public_metric
 
-MOST_PAIRED = 40_000  # points whose distances of all pairs exist at once
+MOST_PAIRED = 40_000  # points whose pairwise distances are held at once
 
 
 @public_metric()
@@ -42,10 +42,10 @@ def anisotropy(x: ArrayLike) -> Scalar:
 
 @public_metric(about_mean=False)
 def anisotropy_uncentered(x: ArrayLike) -> Scalar:
-    """Share of the top direction of (1/P) X^T X, without centering: near 1 where the mean is all.
+    """Share of the top direction of (1/P) X^T X, not centered: near 1 where the mean dominates.
 
-    A share in [1/min(points, width), 1]; NaN where all points are 0. Source: as `anisotropy`, of
-    the cloud as it is.
+    A share in [1/min(points, width), 1]; NaN where all points are 0. Source: as for `anisotropy`,
+    without centering.
     """
     return _top_share(x)
 
@@ -63,10 +63,10 @@ def participation_ratio(x: ArrayLike) -> Scalar:
 
 @public_metric()
 def participation_ratio_corrected(x: ArrayLike) -> Scalar:
-    """Participation ratio of the population, without the bias of few points.
+    """Participation ratio of the population, without the bias that few points cause.
 
-    Points are taken as independent. A number of directions above 0, above the width by chance; NaN
-    for fewer than 4 points, or where rounding is all that is left. Source: Chun et al. 2025; the
+    Assumes independent points. A number of directions above 0, by chance even above the width; NaN
+    for fewer than 4 points, or where only rounding is left. Source: Chun et al. 2025; the
     closed form in moments is derived here.
     """
     return spectrum.participation_ratio_corrected(_spectrum(x))
@@ -77,7 +77,7 @@ def effective_rank(x: ArrayLike) -> Scalar:
     """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
     A number of directions in [1, min(points, width)]; NaN where all points are equal. Source: Roy
-    and Vetterli 2007, of the covariance of the cloud.
+    and Vetterli 2007, applied to the covariance of the cloud.
     """
     return spectrum.effective_rank(_spectrum(x))
 
@@ -95,7 +95,7 @@ def rankme(x: ArrayLike) -> Scalar:
 
 @public_metric()
 def rankme_centered(x: ArrayLike) -> Scalar:
-    """RankMe of the centered cloud: the mean is no direction.
+    """RankMe of the centered cloud: the mean does not count as a direction.
 
     A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are equal.
     Source: Garrido et al. 2023, who do not center; the centering is this project's.
@@ -108,27 +108,27 @@ def stable_rank(x: ArrayLike) -> Scalar:
     """Sum of the eigenvalues over the largest: 1 / `anisotropy`.
 
     A number of directions in [1, min(points, width)]; NaN where all points are equal. Source:
-    Rudelson and Vershynin 2007, as the numerical rank.
+    Rudelson and Vershynin 2007, who call it the numerical rank.
     """
     return 1.0 / _top_share(centered(x))
 
 
 @public_metric()
 def isoscore(x: ArrayLike) -> Scalar:
-    """IsoScore: 1 for equal variance in all directions, 0 for all of it in one.
+    """IsoScore: 1 for equal variance in all directions, 0 for all variance in one direction.
 
     (PR - 1) / (D - 1), PR the `participation_ratio`: the closed form of the algorithm of Rudman et
-    al. 2022. A number in [0, 1]; NaN where all points are equal, or of width 1.
+    al. 2022. A number in [0, 1]; NaN where all points are equal, or width is 1.
     """
     return (spectrum.participation_ratio_of_points(x) - 1.0) / (x.shape[1] - 1.0)
 
 
 @public_metric()
 def isoscore_star(x: ArrayLike) -> Scalar:
-    """IsoScore* of one cloud: `isoscore` of the covariance shrunk towards an even one.
+    """IsoScore* of one cloud: `isoscore` of the covariance shrunk toward an isotropic one.
 
     A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
-    equal, of width 1, or where a point or two hold most of the variance. Source: Rudman and
+    equal, width is 1, or one or two points hold most of the variance. Source: Rudman and
     Eickhoff 2024; the weight of Ledoit and Wolf 2004 is this project's choice.
     """
     return spectrum.isoscore_shrunk(_spectrum(x))
@@ -146,11 +146,11 @@ def alpha_req(x: ArrayLike) -> Scalar:
 
 @public_metric()
 def twonn(x: ArrayLike) -> Scalar:
-    """Intrinsic dimension by TwoNN: a line through the origin, of the smallest 90 % of the ratios.
+    """Intrinsic dimension by TwoNN: a line through the origin fits the smallest 90 % of the ratios.
 
-    Copies of a point count once. Low above about 15 dimensions: compare with a Gaussian cloud of
-    the same spectrum (`anisoscope.measure` does). A dimension above 0; NaN for fewer than 3
-    distinct points, inf for a lattice. Source: Facco et al. 2017.
+    Copies of a point count once. Biased low above about 15 dimensions: compare with a Gaussian
+    cloud of the same spectrum (`anisoscope.measure` does). A dimension above 0; NaN for fewer
+    than 3 distinct points, inf for a lattice. Source: Facco et al. 2017.
     """
     return dimension.twonn(_search(x, 2))
 
@@ -178,7 +178,7 @@ def twonn_microscope(x: ArrayLike) -> Scalar:
 
 @public_metric(least_k=3)
 def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
-    """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the likeliest of each point.
+    """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the most likely one at point i.
 
     A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice. Source: Levina and
     Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
@@ -188,7 +188,7 @@ def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
 
 @public_metric()
 def gride(x: ArrayLike, k: int = 2) -> Scalar:
-    """Intrinsic dimension at a scale: the likeliest for the ratios of the 2k-th to the k-th distance.
+    """Intrinsic dimension at a scale: most likely for ratios of the 2k-th to the k-th distance.
 
     A larger k is a larger scale, with less noise and more curvature. A dimension above 0; NaN for
     fewer than 2k + 1 distinct points, inf for a lattice. Source: Denti et al. 2022.
@@ -215,8 +215,8 @@ def ph_dimension(x: ArrayLike) -> Scalar:
     Schweinhart 2020; slope over P/8 to P points, a reconstruction.
 
     Raises:
-        ValueError: x is no matrix of real numbers with two points or more, or has more than 40,000,
-            whose distances take 20 GB.
+        ValueError: x is not a matrix of real numbers with two points or more, or has more than
+            40,000 points, whose distances take 20 GB.
     """
     if len(x) > MOST_PAIRED:
         raise ValueError(
@@ -249,7 +249,7 @@ def drift(x: ArrayLike) -> Scalar:
 def relative_drift(x: ArrayLike) -> Scalar:
     """Norm of the mean vector over the root mean square norm, |E x| / sqrt(E |x|^2).
 
-    A share in [0, 1]: its square is the share of the second moment that the mean has. NaN where all
+    A share in [0, 1]: its square is the share of the mean in the second moment. NaN where all
     points are 0. Source: this project, to compare drifts of layers and models.
     """
     return similarity.relative_drift(x)
@@ -268,7 +268,7 @@ def mean_norm(x: ArrayLike) -> Scalar:
 def curvature(x: ArrayLike) -> Scalar:
     """Mean angle between successive steps of a path: rows are the tokens of one text, in order.
 
-    An angle in [0, pi], radian: 0 of a straight path, pi/2 of independent steps, 2 pi/3 of
+    An angle in radians, [0, pi]: 0 for a straight path, pi/2 for independent steps, 2 pi/3 for
     independent points. Angles at repeated points are left out; NaN where none is left. Source:
     Hosseini and Fedorenko 2023.
     """

@@ -22,7 +22,7 @@ NEWTON_ROUNDS = 4
 def gride(neighbors: Neighbors, first: int) -> Scalar:
     """GRIDE dimension at ranks n1 = first and n2 = 2 first.
 
-    It is the likeliest d of mu_i = r_i,n2 / r_i,n1, where
+    It is the most likely d given mu_i = r_i,n2 / r_i,n1, where
 
         f(mu | d) = d (mu^d - 1)^(n2 - n1 - 1) / (mu^((n2 - 1) d + 1) B(n2 - n1, n1))   over n distinct points.
 
@@ -85,7 +85,7 @@ def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"
     """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
     Free of bias where the density is even, with a deviation of d / sqrt(k - 3). Copies have the
-    same. Fewer than 4 distinct points: NaN. All ties: inf.
+    same one. Fewer than 4 distinct points: NaN. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)
@@ -105,8 +105,8 @@ def local_quantiles(neighbors: Neighbors, count: int = 20) -> Float[Array, " 5"]
 def decimation(cloud_PD: Points, neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
-    `neighbors` are those of the cloud, f = 1. A dimension that is one of the cloud and not of its
-    noise does not move with f. The P mod f last points are left out. A subset with fewer than 3
+    `neighbors` are those of the cloud, f = 1. A dimension of the cloud, not of its noise,
+    does not change with f. The P mod f last points are left out. A subset with fewer than 3
     distinct points: NaN at that f.
     """
     points, width = cloud_PD.shape

@@ -1,6 +1,6 @@
 """Cosines between vectors, the drift of a cloud, and its isotropy about the origin; not centered.
 
-`keep_P` weighs the points, 1 or 0; None keeps them all. It enters by products alone, so that
+`keep_P` weights the points, 1 or 0; None keeps them all. It enters by products alone, so that
 `jax.vmap` over many choices is one matrix product. Q are points of a second cloud, X runs of
 points.
 """
@@ -64,8 +64,8 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
     counted_P = norm_P != 0
     weight_P = weight_P * counted_P
     count = weight_P.sum()
-    # an origin near the mean, the same for every choice of points: what depends on the choice is
-    # its small shift
+    # the origin is near the mean, and the same for every choice of points: only the small shift
+    # depends on the choice
     origin_D = cloud_PD.sum(axis=0) / counted_P.sum()
     c_PD = jnp.where(counted_P[:, None], cloud_PD - origin_D[None], 0.0)
     inverse_P = jnp.where(counted_P, 1.0 / jnp.where(counted_P, norm_P, 1.0), 0.0)
@@ -74,8 +74,8 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
     shift_D = _sum(weight_P, c_PD) / count
     mean_D = origin_D + shift_D
     a, a2 = _sum(weight_P, inverse_P), _sum(weight_P, jnp.square(inverse_P))
-    # as sum d_i = 0, less a constant the a_i give the same S1, and far from the origin one that
-    # keeps its digits
+    # since sum d_i = 0, S1 stays the same when a constant is subtracted from all a_i, and far from
+    # the origin it then keeps its digits
     s1_D = _sum(weight_P * beyond_P, c_PD) - _sum(weight_P, beyond_P) * shift_D
     t2_D = _sum(weight_P * jnp.square(inverse_P), c_PD)
     s2_D = t2_D - a2 * shift_D
@@ -94,7 +94,7 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
 def along_cluster(cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None) -> Float[Array, " P"]:
     """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
 
-    Over whole clusters it adds up to E |sum_i s_i x_i|^2 of random signs s of clusters. `cluster_P`
+    Over whole clusters it sums to E |sum_i s_i x_i|^2 for random signs s of clusters. `cluster_P`
     are numbers below P; None: each point is a cluster.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
@@ -126,7 +126,7 @@ def drift_flipped(
     It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters; none: NaN.
     """
     weight_P = _weights(cloud_PD, keep_P)
-    square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # of rounding
+    square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # rounding
     return root(square) / weight_P.sum()
 
 
@@ -174,7 +174,7 @@ def drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
 def relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm, in [0, 1].
 
-    Of P independent points without a common mean about 1/sqrt(P). All points 0, or none kept: NaN.
+    About 1/sqrt(P) for P independent points without a common mean. All points 0, or none kept: NaN.
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
@@ -182,7 +182,7 @@ def relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
 
 def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Root mean square distance from the mean, sqrt(E |x - E x|^2). No point kept: NaN."""
-    # about the mean of all: the digits beyond a drift
+    # centered first, so that a large drift costs no digits
     weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
     return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
@@ -198,7 +198,7 @@ def log_partition_isotropy(cloud_PD: Points, folds: int = 1) -> Float[Array, " R
 
     Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R = 1 +
     folds values, or one: of the whole, then without each run of points, along the directions of the
-    whole. Range: (-inf, 0]; it depends on the scale of x, where large on the farthest point alone.
+    whole. Range: (-inf, 0]; it depends on the scale of x; at large scale only the farthest matters.
     Equal eigenvalues have no directions of their own. Not finite: NaN.
     """
     points, width = cloud_PD.shape

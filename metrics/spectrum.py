@@ -1,7 +1,7 @@
-"""The spectrum of a cloud's covariance: one eigendecomposition, and the metrics of it.
+"""The spectrum of a cloud's covariance: one eigendecomposition, and the metrics computed from it.
 
 Q are the points of a fold. Metrics keep the leading axes R of a spectrum: the full cloud and its
-resamples. All points equal is NaN in all of them but `anisotropy_uncentered`.
+resamples. All but `anisotropy_uncentered` are NaN where all points are equal.
 """
 
 from typing import NamedTuple
@@ -30,15 +30,15 @@ EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
 class Spectrum(NamedTuple):
-    """A cloud's eigenvalues and all else that the metrics of its spectrum need."""
+    """A cloud's eigenvalues and everything else that the metrics of its spectrum need."""
 
-    # of the covariance about the mean, largest first; 0 below RESOLUTION
+    # eigenvalues of the covariance about the mean, largest first; 0 below RESOLUTION
     eigenvalues_E: Float[Array, "*R E"]
     mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
     mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean
     kurtosis: Float[Array, "*R"]  # mean |x - mean|^4 / (mean |x - mean|^2)^2
     width: Float[Array, "*R"]  # D
-    points: Float[Array, "*R"]  # P, in the replicates too: to first order they keep its bias
+    points: Float[Array, "*R"]  # P, also in the replicates: to first order they keep its bias
 
 
 class PowerLaw(NamedTuple):
@@ -66,7 +66,7 @@ def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
 
     square_P = jnp.square(x_PD).sum(axis=1)
     if across:
-        length_E = jnp.sqrt(points * value_E)  # of the cloud's coordinates along the direction
+        length_E = jnp.sqrt(points * value_E)  # length of the coordinates along the direction
         along_E = product(product(x_PD, mean_D), vector_EE)
         mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
         outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
@@ -163,8 +163,8 @@ def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
 def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
     """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7, in [1, E].
 
-    sigma_e = sqrt(lambda_e). Eigenvalues below RESOLUTION are left out: 3e-4 too small where a
-    quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of
+    sigma_e = sqrt(lambda_e). Eigenvalues below RESOLUTION are left out: it is 3e-4 too small where
+    a quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of
     every other direction.
     """
     return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
@@ -183,7 +183,7 @@ def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
 def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), in [0, 1]. D = 1: NaN.
 
-    The algorithm of Rudman et al. 2022 comes to this.
+    The algorithm of Rudman et al. 2022 reduces to this.
     """
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 
@@ -193,7 +193,7 @@ def isoscore_star(
     target_DD: Float[AnyArray, "D D"],
     shrinkage: Scalar | float,
 ) -> Scalar:
-    """IsoScore of a covariance shrunk towards another, C_z = (1 - z) C + z C_0.
+    """IsoScore of a covariance shrunk toward another, C_z = (1 - z) C + z C_0.
 
     (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Rudman and Eickhoff
     2024 take the covariance of more data as C_0, and choose z by hand; the closed form is ours.
@@ -206,9 +206,9 @@ def isoscore_star(
 def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
     """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
-    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. D = 1: NaN; so
-    too where a point or two hold most of the scatter (a `kurtosis` above P/4, and 3): of one, z
-    would be 1, and the score that of an even cloud.
+    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. D = 1: NaN;
+    also where one or two points hold most of the scatter (`kurtosis` above P/4, and 3): with one, z
+    would be 1, and the score that of an isotropic cloud.
     """
     width, share_E = spectrum.width, _shares(spectrum)
     even = 1.0 / width
@@ -227,7 +227,7 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
 
     Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted
     variance. Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in the range:
-    NaN; all the same: exponent 0, R^2 without meaning.
+    NaN; all equal: exponent 0, R^2 meaningless.
     """
     value_E = spectrum.eigenvalues_E
     rank_E = jnp.broadcast_to(jnp.arange(1.0, value_E.shape[-1] + 1), value_E.shape)

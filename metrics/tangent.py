@@ -2,7 +2,7 @@
 
 Here E are the columns of an orthonormal frame (its rank), U control frames, O other points, Y
 rounds, X any columns. All but semi-NMF, `variance_share` and `equal_energy_frames` are
-reconstructions after Bernas et al. 2026, whose formulas were not readable here.
+reconstructions after Bernas et al. 2026, whose formulas we could not read.
 """
 
 from typing import NamedTuple
@@ -17,8 +17,8 @@ from anisoscope.metrics.eigen import eigh
 
 EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are first scaled to a mean square of 1
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
-RESIDUE = 1e-5  # of a covariance: float32 leaves up to 1e-7 of it where nothing should be left
-# a variance below this share of the largest is rounding: neighbors do not vary in that direction
+RESIDUE = 1e-5  # share of a covariance: float32 leaves up to 1e-7 where nothing should be left
+# below this share of the largest a variance is rounding: neighbors do not vary in that direction
 FLAT = 1e-5
 
 
@@ -33,8 +33,8 @@ class Factors(NamedTuple):
 def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -> Factors:
     """Semi-nonnegative factors of points, A ~ Z C with Z >= 0, from Z = `start_PE` > 0.
 
-    Each of `rounds` S: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)-
-    + Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
+    Each round: C <- pinv(Z^T Z) Z^T A, then Z <- Z sqrt(((A C^T)+ + Z (C C^T)-) / ((A C^T)- +
+    Z (C C^T)+)), with + and - the positive and negative parts; last, C once more. Neither step
     raises |A - Z C|; A is not centered. Residuals: [0, 1], NaN where all points are 0. Source:
     Ding, Li and Jordan 2010, Convex and Semi-Nonnegative Matrix Factorizations.
     """
@@ -68,16 +68,16 @@ def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -
 
 
 def initial_weights(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[Array, "P E"]:
-    """Weights for semi-NMF to begin with: 1 for the nearest of `rank` random points, plus 0.2.
+    """Weights that semi-NMF starts from: 1 for the nearest of `rank` random points, plus 0.2.
 
-    Copies are drawn after all points that differ: columns that begin as the same stay the same.
+    Copies are drawn after all distinct points, since columns that start equal stay equal.
     Ties go to the first drawn. More ranks than points: ValueError. Source: Ding et al. 2010 begin
     with the clusters of k-means; this is its first assignment.
     """
     points_PD = jnp.asarray(points_PD, jnp.float32)
     if rank > len(points_PD):
         raise ValueError(
-            f"rank is {rank}, and there are {len(points_PD)} points; pass a rank of at most the points"
+            f"rank is {rank}, and there are {len(points_PD)} points; pass at most that many"
         )
     random_P = jax.random.permutation(key, len(points_PD))
     order_P = jnp.zeros_like(random_P).at[random_P].set(jnp.arange(len(random_P)))
@@ -90,7 +90,7 @@ def initial_weights(points_PD: Points, key: Key[Array, ""], rank: int) -> Float[
 
 
 def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
-    """Orthonormal columns that span the rows, Q of the QR decomposition of C^T; filled up if need be."""
+    """Orthonormal columns that span the rows, Q of the QR decomposition of C^T."""
     return jnp.linalg.qr(jnp.asarray(concept_ED, jnp.float32).T)[0]
 
 
@@ -155,8 +155,8 @@ def ratio(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, 
 def p_value(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray, " U"]) -> Scalar:
     """Share of controls with at least the energy of the proxy: (1 + their number) / (1 + U).
 
-    A NaN among them: NaN. Controls and proxy are not exchangeable: where G is isotropic it is not
-    uniform, of rank D/4 1/21 in 0.10 of the cases.
+    NaN if any energy is NaN. Controls and proxy are not exchangeable: where G is isotropic, p is
+    not uniform; for rank D/4 it is 1/21 in a share 0.10 of the cases.
     """
     proxy_energy, control_U = jnp.asarray(proxy_energy), jnp.asarray(control_U)
     p = (1.0 + (control_U >= proxy_energy).sum()) / (1.0 + control_U.size)
@@ -195,7 +195,7 @@ def equal_energy_frames(
     key: Key[Array, ""],
     count: int,
 ) -> Float[Array, "U D E"]:
-    """Random frames with the rank and the energy of another: the effect of removing that energy.
+    """Random frames with the rank and energy of another: controls for the removal of that energy.
 
     `moment_DD` are the second moments M of the rows; 3 E <= D, or ValueError. Each is cos t V R +
     sin t N: V the E eigenvectors of M with most energy (least, where the frame has less than N), R
@@ -240,12 +240,11 @@ def local_tangent(
     neighbors: int,
     rank: int,
 ) -> Local:
-    """Gradients in the local tangent of their own points: principal directions of nearest others.
+    """Parts of gradients in the local tangents of their points: principal directions of neighbors.
 
-    For frames Q_i of the first 1 … rank directions of the `neighbors` of each point among the
-    others, about their mean, more neighbors than rank; C is the covariance of the points. e is then
-    the mean of |Q_i^T g_i|^2 over that of |g_i|^2. Directions in which the neighbors do not vary
-    are left out.
+    Q_i has the first 1 … rank principal directions, about their mean, of the `neighbors` (more than
+    rank) of point i among the others. C is the covariance of the points. e is then the mean of
+    |Q_i^T g_i|^2 over that of |g_i|^2. Directions in which the neighbors do not vary are left out.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D

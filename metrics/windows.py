@@ -17,24 +17,24 @@ STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 class Turns(NamedTuple):
-    """Turning angles at every point; without meaning where `valid_P` is false."""
+    """Turning angles at every point; meaningless where `valid_P` is false."""
 
     angle_P: Float[Array, " P"]  # between the step to the point and the step from it
-    walk_P: Float[Array, " P"]  # between a random one of all steps and the step from the point
+    walk_P: Float[Array, " P"]  # between a step drawn from all and the step from the point
     valid_P: Bool[Array, " P"]  # both neighboring tokens are in the cloud, at other places
 
 
 def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray, " P"]) -> Turns:
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
-    Points come in any order, with the window and position of each. Radian, in [0, pi]. `walk_P` is
+    Points come in any order, with the window and position of each. In radians, [0, pi]. `walk_P` is
     the null model of a random walk: the same steps in random order over all windows. A coordinate
     that is not finite: NaN at every point.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
     x_QD, window_Q, time_Q = cloud_PD[order_Q], jnp.asarray(window_P)[order_Q], time_P[order_Q]
-    # from each point; of the last of a window without meaning
+    # from each point; meaningless for the last of a window
     step_QD = jnp.roll(x_QD, -1, axis=0) - x_QD
     next_Q = (
         (jnp.roll(window_Q, -1) == window_Q) & (jnp.roll(time_Q, -1) == time_Q + 1) & (time_Q >= 0)
@@ -87,7 +87,7 @@ def _angles(v_QD: Float[Array, "Q D"], w_QD: Float[Array, "Q D"]) -> Float[Array
     )
 
 
-ROWS = 256  # of a window that are decomposed at once; longer windows are first reduced by QR
+ROWS = 256  # rows of a window decomposed at once; longer windows are first reduced by QR
 
 
 def prompt_entropy(

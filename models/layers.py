@@ -92,8 +92,8 @@ def dense_product(
 ) -> Float[Array, "B T F"]:
     """Compute x @ kernel as a single 2-D product, for Linen's `dot_general`.
 
-    So is the gradient of the kernel: over two axes, B and T, XLA:CPU would fuse element-wise work
-    into strided, transposing copies of the operands.
+    The gradient of the kernel is one too: over two axes, B and T, XLA:CPU would fuse element-wise
+    work into strided, transposing copies of the operands.
     """
     rows_PD = x_BTD.reshape(-1, x_BTD.shape[-1])
     out_PF = jax.lax.dot_general(rows_PD, kernel_DF, (((1,), (0,)), ((), ())), **options)

@@ -106,7 +106,7 @@ def visible_keys(config: ModelConfig, time: int) -> Bool[Array, "T T"]:
 
 
 def hidden_targets(config: ModelConfig) -> int:
-    """Count the hidden targets at the end of a window, of `context`; see `Mask`."""
+    """Count the hidden targets at the end of a window of length `context`; see `Mask`."""
     return MASKS[config.mask].hidden_targets(config)
 
 

@@ -119,7 +119,7 @@ class Block(nn.Module):
         return out_BTD, q_BTHK, k_BTHK, hooked_BTD
 
     def learned_sink(self, q_BTHK):
-        """Make a learned key and value per head, of no position (Sun et al. 2024)."""
+        """Make a learned key and value per head that belong to no position (Sun et al. 2024)."""
 
         def initial(key):
             values_2HK = 0.02 * jax.random.normal(key, (2, *q_BTHK.shape[2:]))

@@ -81,7 +81,7 @@ def override(config, texts):
 
 
 def asked(root, *stages, title="run"):
-    """What the command hands over beside the experiment."""
+    """What the command passes on, apart from the experiment."""
     given = command_line.parse(["main.py", f"--stages={','.join(stages)}"])[0]
     return Request(given, set(), root, title)
 

@@ -35,7 +35,7 @@ def called(*command, cwd):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Made of the sdist, as an index would have it."""
+    """Build the wheel from the sdist, as a package index would."""
     folder = tmp_path_factory.mktemp("dist")
     called(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
     assert len(list(folder.glob("*.tar.gz"))) == 1

@@ -35,8 +35,8 @@ from anisoscope.models import masks
 # settings whose change makes a number incomparable
 TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
 RATES = ("train.learning_rate", "train.other_learning_rate")
-TELLING = 4  # seeds of each kind from which noise is estimated from two conditions alone
-STEPS = "steps_to_gain_over_unigram"  # of loss-matched contrasts
+TELLING = 4  # seeds of each kind with which the noise of two conditions needs no pooling
+STEPS = "steps_to_gain_over_unigram"  # a quantity of loss-matched contrasts
 COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 

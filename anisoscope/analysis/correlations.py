@@ -65,7 +65,7 @@ def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
 
 
 def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
-    if n <= 3 or abs(r) > 1 - 1e-12:  # of +-1 the approximation knows no width
+    if n <= 3 or abs(r) > 1 - 1e-12:  # at +-1 the approximation has no width
         return np.nan, np.nan
     middle, reach = np.arctanh(r), stats.norm.ppf((1 + LEVEL) / 2) * (variance / (n - 3)) ** 0.5
     return float(np.tanh(middle - reach)), float(np.tanh(middle + reach))

@@ -5,8 +5,7 @@ on the validation windows) that all its runs reach in the constant part of their
 the final decay. If a schedule has no constant part, all steps after the warm-up count. A run is
 read at the step at which it first reaches the level. A run that never gains anything has no value.
 Gain over unigram is itself an outcome of the varied setting, so a loss-matched difference is not
-caused by that setting alone. The sign of a contrast may differ
-at another level.
+caused by that setting alone. The sign of a contrast may differ at another level.
 """
 
 import pathlib
@@ -32,8 +31,8 @@ from anisoscope.utils.files import write_json
 from anisoscope.utils.folder import missing_file
 from anisoscope.utils.processes import Stop
 
-GAIN = "gain_over_unigram_there"  # bits: of the first step with the level, which may lie above it
-Lines = list[dict[str, Any]]  # of a training's log
+GAIN = "gain_over_unigram_there"  # bits at the first step that reaches, or exceeds, the level
+Lines = list[dict[str, Any]]  # lines of a training log
 
 
 class Matched(NamedTuple):

@@ -12,7 +12,7 @@ from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.utils.files import read_json
 
-Folders = dict[str, pathlib.Path]  # of runs, by name
+Folders = dict[str, pathlib.Path]  # folders of runs, by name
 DIGESTS = "loss_matched.json"
 LOSS_MATCHED_COLUMNS = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
 TANGENTS = "tangents.csv"

@@ -1,7 +1,7 @@
 """Prespecified contrasts: tests of a change, or of equivalence within a prespecified margin.
 
 An experiment names them in `primary`, {name: {field: value}}, before any result is known; all
-other contrasts are exploratory. A started run rejects other ones.
+other contrasts are exploratory. A run that has begun rejects other contrasts.
 
 The test of no change is Student's, two-sided. With a margin, two one-sided tests of a change as
 large as the margin (Schuirmann 1987) are added, whose p is the larger of the two. Of a contrast's
@@ -95,7 +95,7 @@ def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     """Return p of no change, and of a change as large as the margin."""
     if crossed or not change.freedom or not np.isfinite(change.error):
         return {"p": np.nan, "p_margin": np.nan}
-    with np.errstate(divide="ignore", invalid="ignore"):  # no scatter at all
+    with np.errstate(divide="ignore", invalid="ignore"):  # no variance at all
         t, inside = np.array([abs(change.change), margin - abs(change.change)]) / change.error
     t = 0.0 if change.change == 0 else t
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}

@@ -1,4 +1,4 @@
-"""What a run is, read from its settings; and one table over all runs of an experiment.
+"""Describe runs by their settings, and join all runs of an experiment in one table.
 
 Runs that differ in seeds only have one *condition*. A run's name serves as a label and says nothing
 else.
@@ -20,9 +20,9 @@ from anisoscope.results.derived import block_average
 from anisoscope.utils.settings import flat
 
 Tables = dict[str, xr.Dataset]  # what results.nc holds, by the name of the run
-# of initial parameters; of windows and masked characters; of what a mask draws
+# seeds of initial parameters, of windows and masked characters, and of random masks
 SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.mask_seeds()))
-# on what a run is, and on any value that is measured of it: the corpus says data
+# on the identity of a run and on measured values; the corpus stands for data
 WITHOUT_EFFECT = (
     *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
     *("measure.families", "measure.nulls", "measure.hook_points"),
@@ -41,14 +41,14 @@ SUMMARY = (
     *("anisotropy", "mean_cosine", "drift", "twonn"),
     *("attention_entropy", "attention_max", "attention_first_token"),
 )
-THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # of a sink head, beside the one that is stated
+THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # further thresholds for sink heads
 BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
     "test_mask_bits": "bits per character under [MASK], test split",
     "test_gain_over_unigram": "gain over unigram: unigram bits minus the bits of the model, test split",
     "valid_gain_over_unigram": "gain over unigram, validation windows",
-    "valid_error_masks": "standard error of valid_bits, were the masked characters of these windows drawn anew",
+    "valid_error_masks": "standard error of valid_bits if the masked characters of these windows were drawn again",
 }
 
 
@@ -72,8 +72,8 @@ def table_seeds(table: xr.Dataset) -> tuple[int, int]:
 def pairing(runs: xr.Dataset) -> np.ndarray:
     """Return the seeds (run, kind) by which the runs of a joined table are paired.
 
-    What a mask draws goes with the seed of the weights or of the data, unless runs differ in it
-    alone: a condition whose mask draws nothing may have any.
+    The seed of a mask counts only where runs differ in nothing else: otherwise it goes with the
+    seed of the weights or of the data, and a condition whose mask draws nothing may have any.
     """
     names = [name for name in SEEDS if name in runs.coords]
     plain = [name for name in SEEDS[:2] if name in names]
@@ -85,7 +85,7 @@ def pairing(runs: xr.Dataset) -> np.ndarray:
 def conditions(tables: Tables) -> dict[str, list[str]]:
     """Return the label of each condition and the names of its runs.
 
-    Runs that have their seeds in common too have a condition each.
+    Runs that share even their seeds are a condition each.
     """
     groups: dict[str, dict[str, tuple]] = {}
     for name, table in tables.items():
@@ -102,7 +102,7 @@ def conditions(tables: Tables) -> dict[str, list[str]]:
 
 
 def _label(tables: Tables) -> str:
-    """Return what the names of a condition's runs begin with, without their seeds."""
+    """Return the first words that the names of a condition's runs share, without their seeds."""
     if len(tables) == 1:
         return next(iter(tables))
     words = [
@@ -135,7 +135,7 @@ def join_runs(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     """Join means and intervals of every quantity, shapes and bits per character, along `run`.
 
     Coordinates of `run`: `condition`, the seeds, and every setting that differs, as text where it
-    is no plain number; among them `data.corpus`, the name of the text. Runs of other lengths or
+    is not a number; among them `data.corpus`, the name of the text. Runs of other lengths or
     depths have NaN where they have nothing. Values per batch and null models stay with each run.
     """
     parts = []
@@ -169,13 +169,13 @@ def without_unfinished(runs: xr.Dataset, tables: Tables) -> tuple[xr.Dataset, li
 
 
 def _plain(column: list[Any]) -> np.ndarray:
-    """Keep numbers, and make all else text: a table has no null and no lists."""
+    """Keep numbers, and convert anything else to text: a table has no null and no lists."""
     types = {type(value) for value in column}
     return np.array(column if types <= {int, float} or types == {bool} else [*map(str, column)])
 
 
 def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
-    """Return what runs are compared by: quantity, positions, and a value per run."""
+    """Return the numbers by which runs are compared: quantity, positions, and a value per run."""
     learned = ("test_bits", "test_gain_over_unigram", "steps_to_gain_over_unigram")
     return [(name, "all", runs[name].values) for name in learned if name in runs] + [
         (name, str(positions), runs[name].sel(positions=positions).values)

@@ -100,7 +100,7 @@ def attempt(what: str, check: Callable, *args: Any) -> list[Damage]:
         check(*args)
     except (RunError, UserError, OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            raise  # too many open files are no damage
+            raise  # too many open files are not damage
         return [(what, f"is damaged or belongs to another run ({error})")]
     return []
 

@@ -48,7 +48,7 @@ UNTRAINED = {  # configs of experiments that train nothing: their subject, and a
 }
 KINDS = (Config, *UNTRAINED)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
-FLAGS: dict[str, tuple[Any, str]] = {  # default, whose type is the flag's, and meaning
+FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), and meaning
     "config": (
         None,
         "Experiment file, such as experiments/decoder_small.py or decoder_small:tiny.",
@@ -109,7 +109,7 @@ def parse_value(kind: Any, text: str) -> Any:
         if text in ("None", "none", ""):
             return None
         kind = next(option for option in get_args(kind) if option is not type(None))
-    if get_origin(kind) is tuple:  # of words separated by commas, or a Python literal
+    if get_origin(kind) is tuple:  # words separated by commas, or a Python literal
         items = (item.strip(" '\"") for item in text.strip("()[]").split(","))
         return tuple(parse_value(get_args(kind)[0], item) for item in items if item)
     try:

@@ -103,7 +103,7 @@ def dispatch(argv: list[str]) -> None:
     elif values.similarity:
         if len(values.similarity) != 2:
             example = "--similarity=runs/a,runs/b@256"
-            raise UserError(f"--similarity compares two runs; name two, as {example}")
+            raise UserError(f"--similarity compares two runs; name two, such as {example}")
         from anisoscope.cli import untrained_stages
 
         begin_writing()

@@ -122,7 +122,7 @@ def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
         UserError,
         KeyError,
         TypeError,
-    ):  # no run, or not a readable one: `claim_folders` says so
+    ):  # no run, or an unreadable one: `claim_folders` reports it
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 
@@ -218,8 +218,10 @@ def join_cluster() -> None:
         jax.distributed.initialize()
     except (RuntimeError, ValueError, LookupError) as error:
         why = str(error).splitlines()[0]
-        if not isinstance(error, RuntimeError):  # in Python's words
-            why = f"its environment variables, as SLURM_JOB_ID, are damaged or incomplete: {why}"
+        if not isinstance(error, RuntimeError):  # a Python error about a variable
+            why = (
+                f"its environment variables, such as SLURM_JOB_ID, are damaged or incomplete: {why}"
+            )
         advice = "omit it on a single machine"
         raise UserError(f"--distributed finds no cluster ({why}); {advice}") from error
     if not processes.is_first():

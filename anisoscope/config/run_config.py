@@ -26,7 +26,7 @@ class TrainConfig:
     steps: int = setting(10_000, "training steps (parameter updates)", low=0)
     batch_size: int = setting(64, "windows per training step, over all devices", low=1)
     optimizer: str = setting(
-        "adamw", "adamw, muon or sgd; muon and sgd update the blocks' matrices, AdamW all else"
+        "adamw", "adamw, muon or sgd; muon and sgd update the blocks' matrices, AdamW the rest"
     )
     learning_rate: float = setting(
         1e-3, "peak learning rate; with muon or sgd only of the blocks' matrices", low=0

@@ -43,7 +43,7 @@ class TangentsConfig:
 
 
 def check_settings(tangents: TangentsConfig, width: int | None = None, words: str = "") -> None:
-    """Raise UserError if the settings contradict each other; `words` name that of the width."""
+    """Raise UserError if the settings contradict each other; `words` name the width."""
     ranks, points = tangents.ranks, tangents.points
     if sorted(ranks) != list(ranks):
         raise UserError(f"tangents.ranks is {ranks}; sort them in ascending order")

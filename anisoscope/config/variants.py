@@ -18,7 +18,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "gpt2": {"train.optimizer": "adamw", "model.position_encoding": "learned"} | SCHEDULE,
     "rotary": {"train.optimizer": "adamw"} | ROTARY,
     "muon": {"train.optimizer": "muon", "train.learning_rate": 0.02} | ROTARY,
-    # embedding, biases and norms have the learning rate that they have with Muon
+    # embedding, biases and norms have the same learning rate as with Muon
     "sgd": {
         "train.optimizer": "sgd",
         "train.learning_rate": 0.03,

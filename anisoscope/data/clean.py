@@ -11,7 +11,7 @@ Wikitext is treated as follows:
 
 An entity may spell markup ("&lt;math&gt;" is how a dump stores a tag), and removals may create new
 markup. Therefore a text is processed until nothing changes. Markers without a partner are deleted,
-and the text after them stays. Text that is no dump is treated as wikitext. Prose stays as it is,
+and the text after them stays. Text that is not a dump is treated as wikitext. Prose stays as it is,
 except for line ends, blank lines and characters that read as markup (an empty '' in program code,
 for example).
 

@@ -42,7 +42,7 @@ class Corpus:
     train: np.ndarray  # uint8 token ids
     valid: np.ndarray
     test: np.ndarray
-    sha256: str  # of the text that is split
+    sha256: str  # digest of the text that is split
     origin: str  # path, address or Python version
 
     @property
@@ -142,7 +142,7 @@ _OPENERS = {  # {first bytes of a compressed file: function that opens it}
 _ZIP = rb"PK(?:\x03\x04|\x05\x06)"
 _TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # file names in a folder
 _HEAD = 262  # bytes by which the format is recognized
-COPIES = 3  # of a text that are in memory at once while it is split
+COPIES = 3  # copies of a text in memory while it is split
 # RuntimeError: a zip with a password or an unknown method
 _DAMAGED = (EOFError, OSError, RuntimeError, ValueError)
 _DAMAGED += (zipfile.BadZipFile, zlib.error, lzma.LZMAError)

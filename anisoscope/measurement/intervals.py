@@ -59,7 +59,7 @@ def estimate(
 
 
 def clip(summary: Estimate, least: float, most: float) -> Estimate:
-    """Cut an interval at the ends of a quantity's range; the mean, which may be rounded, never."""
+    """Cut an interval at the ends of a quantity's range, but not the mean, which may be rounded."""
     low, high = np.maximum(summary.low, least), np.minimum(summary.high, most)
     return summary._replace(low=np.minimum(low, summary.mean), high=np.maximum(high, summary.mean))
 
@@ -68,7 +68,7 @@ def degrees_of_freedom(size_J: np.ndarray, square_J: np.ndarray, kind: str) -> f
     """Compute Satterthwaite's degrees of freedom of J unequal folds; J - 1 where all are equal.
 
     A fold contributes to the variance as the sum of the squared sizes of its clusters under the
-    jackknife, which takes the points of a cluster as alike; else as its size.
+    jackknife, which treats the points of a cluster as alike; otherwise as its size.
     """
     part_J = np.float64(square_J if kind == "jackknife" else size_J)
     return max(part_J.sum() ** 2 / np.square(part_J).sum() - 1, 1.0)

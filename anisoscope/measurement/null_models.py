@@ -26,7 +26,7 @@ from anisoscope.metrics.eigen import fall_back
 from anisoscope.metrics.spectrum import Spectrum
 
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
-DRAWS = 4  # of a layer's Gaussian null model; their values are averaged
+DRAWS = 4  # draws of a layer's Gaussian null model; their values are averaged
 EIGENVALUES = 4096  # over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
 FEWEST = 4  # draws of isotropic spectra
 PERMUTED = "permuted"
@@ -67,9 +67,9 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
 def gaussian(factor: Spread, key: Array) -> Array:
     """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
 
-    Its distinct points have the covariance of the cloud's distinct points exactly: on average
-    alone, a normal cloud would seem to exceed its own null model. It has copies where the cloud
-    has. The key must not be that of the `Spread`.
+    Its distinct points have exactly the covariance of the cloud's distinct points. If they had it
+    only on average, a normal cloud would seem to exceed its own null model. It has copies where the
+    cloud has. The key must not be that of the `Spread`.
     """
     original_P = factor.original_P
     normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
@@ -77,7 +77,7 @@ def gaussian(factor: Spread, key: Array) -> Array:
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:
-    """Make a key for each layer, so that the layers' null models deviate independently."""
+    """Make a key for each layer, so that the layers' null models are independent."""
     return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
 
 
@@ -99,7 +99,7 @@ def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:
-    """Compute orthonormal columns of the same span; by Cholesky's factor, quicker, where it is safe."""
+    """Compute orthonormal columns of the same span, by Cholesky's factor where that is safe."""
 
     def by_cholesky(x_PE: Array) -> Array:
         factor_EE = jnp.linalg.cholesky(jnp.matmul(x_PE.T, x_PE, precision=Precision.HIGHEST))
@@ -121,7 +121,7 @@ def permuted(picks_P: Array, windows: int, context: int, key: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 
     The windows are put in a circle in random order, and each is replaced by the next: none stays in
-    place but a single one.
+    place, unless it is the only one.
     """
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(jnp.roll(order_W, -1))

@@ -73,7 +73,7 @@ def estimate_cloud_bytes(points: int, width: int, families: Iterable[str]) -> in
     return 4 * points * (8 * width + 2048 + distances)
 
 
-# Accelerators round the factors of float32 products to TF32 or bfloat16 unless told not to.
+# Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
 @jax.default_matmul_precision("highest")
 def measure_panel(
     samples: dict[str, Sample],

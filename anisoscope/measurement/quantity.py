@@ -31,17 +31,17 @@ class Quantity:
 
     long_name: str
     formula: str
-    source: str = HERE  # of the formula
+    source: str = HERE  # source of the formula
     # limits of the values; intervals are cut at them
     range: tuple[float, float] = (-math.inf, math.inf)
     _: KW_ONLY
     units: str = "1"
-    dims: tuple[str, ...] = LAYER  # of a value
+    dims: tuple[str, ...] = LAYER  # dimensions of a value
     # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
     resampling: str = "jackknife"
-    symbol: str = ""  # on figure axes, where the units are those of the activations: |E x|
-    nulls: tuple[str, ...] = ()  # its own null models, in addition to those of its family
-    null_words: str = ""  # which null models are informative for it, and which are not
+    symbol: str = ""  # on axes of figures, for quantities in the units of the activations: |E x|
+    nulls: tuple[str, ...] = ()  # null models in addition to those of its family
+    null_words: str = ""  # which null models are informative, and which are not
 
     @property
     def raw_dims(self) -> tuple[str, ...]:

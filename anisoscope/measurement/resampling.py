@@ -39,9 +39,9 @@ class Types(NamedTuple):
 
     # a number, equal for equal characters; below 0 where the window has too few before the point
     type_LP: Array
-    # of the type in the training split; -inf where it does not occur
+    # log frequency of the type in the training split; -inf where it does not occur
     log_frequency_LP: Array
-    bin_P: Array  # of the character's frequency; an index into data.unigrams.BINS
+    bin_P: Array  # bin of the character's frequency, an index into data.unigrams.BINS
 
 
 class Cloud(NamedTuple):
@@ -59,7 +59,7 @@ class LayerClouds(NamedTuple):
 
     points_NPD: Array
     folds: int
-    nearest_N: Sectioned | None  # of each layer; None where no family reads neighbors
+    nearest_N: Sectioned | None  # for each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices

@@ -1,4 +1,4 @@
-"""Figures drawn from tables alone, on the user's axes; draw.py has those of the command."""
+"""Draw figures from tables alone, on the user's axes; draw.py draws those of the command."""
 
 from anisoscope.plot.one_table import (
     by_layer,

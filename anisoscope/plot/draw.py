@@ -18,7 +18,7 @@ from anisoscope.utils import files
 from anisoscope.utils.progress import progress_bar
 
 MAKER = "anisoscope"  # in the metadata of every picture
-MARK = "drawn.txt"  # of a folder in which files may be written again and removed
+MARK = "drawn.txt"  # marks a folder in which files may be overwritten and removed
 MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
 KINDS = ("png", "pdf", "txt")
 Runs = dict[str, Run]
@@ -33,7 +33,7 @@ RUNS: Figures = {
     **{name: partial(run_figures.draw_watched, spec) for name, spec in WATCHED.items()},
     "tangent_energy": run_figures.tangent_energy,
 }
-EXPERIMENT: Figures = {  # of a Compared
+EXPERIMENT: Figures = {  # figures of a Compared
     "contrasts": experiment_figures.draw_contrasts,
     "contrasts_loss_matched": experiment_figures.contrasts_loss_matched,
     "primary_contrasts": experiment_figures.primary_contrasts,

@@ -18,7 +18,7 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import Run, caption, display_name
 
-SCORES = {  # what is contrasted and is no shape: name and units
+SCORES = {  # contrasted numbers that are not shapes: name and units
     "test_bits": ("test score", "bits"),
     "test_gain_over_unigram": ("gain over unigram (test)", "bits"),
     STEPS: ("steps to the gain over unigram", "steps"),
@@ -27,7 +27,7 @@ CONTRASTED = (
     *("bell_blocks", "growth", "cosine_growth", "drift_growth"),
     *("expansion", "compression", "entropy_decrease", "sink"),
 )
-ACROSS = 4  # panels beside each other
+ACROSS = 4  # panels side by side
 PAIR = ["setting", "before", "after", "held"]
 
 
@@ -44,7 +44,7 @@ def shape_name(name: str) -> tuple[str, str]:
     """Return the name and units of a shape or score."""
     if name in SHAPES:
         return SHAPES[name].long_name, SHAPES[name].units
-    return SCORES.get(name, (name.replace("_", " "), "1"))  # a kept table has quantities of old
+    return SCORES.get(name, (name.replace("_", " "), "1"))  # older tables may have other quantities
 
 
 def draw_contrasts(compared: Compared) -> Figure | None:
@@ -119,7 +119,7 @@ def format_pair(before: str, after: str) -> str:
     return f"{display_name(before)} → {display_name(after)}"
 
 
-SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; what is open is hollow
+SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; undecided contrasts are hollow
 ENDS = ["before", "after", "at", "positions"]
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))

@@ -1,4 +1,4 @@
-"""Draw tables on axes of the user's own, with the code and the style of all other figures."""
+"""Draw tables on the user's own axes, with the code and style of all other figures."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,14 +33,15 @@ def by_layer(
     """Draw a quantity over layers, with its 95 % interval as a band.
 
     Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run; or several, by
-            name or in a list: a line each, named at its end.
-        quantity: a variable of the tables with the dimension layer or block; of heads, a line each.
+        table: from `measure`, `measure_model` or `measure_attention`, or results.nc of a run. In a
+            dict or a list, several have a line each, named at its end.
+        quantity: a variable with the dimension layer or block; for heads (of a single table), a
+            line each.
         null: a null model, to draw the excess over it; None for the value itself.
         show_null: a null model whose own value is drawn too, as a dashed line.
         positions: the set of token positions, where a table has several.
         step: the training step, where a table has several; None for the last.
-        label: of the line of a single table, in a legend.
+        label: name of a single table's line in the legend.
         ax: axes to draw on; None for new ones. Call it again with the same axes to compare tables.
 
     Returns:
@@ -69,9 +70,9 @@ def by_layer(
             select_values(own, quantity, show_null, place)
         along, others = _depth_and_others(values)
         if along is None:
-            raise ValueError(f"{quantity} has no layers in this table: it is of one matrix")
+            raise ValueError(f"{quantity} has no layers in this table, which describes one matrix")
         if len(others) > (not several):
-            raise _wrong_dimensions(values, "layer or block, and of a single table one more,")
+            raise _wrong_dimensions(values, "layer or block, and for a single table one more,")
     spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN, lines=lines)
     ax = _draw(spec, tables, place | {NULL: null}, label, ax)
     with style.context(mathematics=True):
@@ -93,17 +94,17 @@ def by_step(
     """Draw a quantity over training steps: a line for each layer or block, shaded by depth.
 
     Args:
-        table: with a dimension step: results.nc of a run, or tables of `measure` joined by
-            `xarray.concat` along it.
-        quantity: a variable of the table; of heads, the mean over heads is drawn, without interval.
+        table: a table with the dimension step: results.nc of a run, or tables of `measure` joined
+            along it by `xarray.concat`.
+        quantity: a variable of the table; for heads, their mean is drawn, without an interval.
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
-        label: of a line of one layer alone, in a legend.
+        label: name of the line in the legend, where there is only one layer.
         ax: axes to draw a single table on; None for new ones.
 
     Returns:
-        The axes; of more than one layer their figure has a color bar too.
-        Of several tables, by name or in a list, a list with a panel each.
+        The axes; for more than one layer, their figure has a color bar too.
+        For several tables, in a dict or a list: a list of axes, one panel for each.
 
     Raises:
         ValueError: the table has no such quantity, null model or positions, or no steps.
@@ -135,19 +136,19 @@ def effective_ranks(
 ) -> Axes | list[Axes]:
     """Draw how many directions carry the variance, over layers: effective ranks of the spectrum.
 
-    RankMe, effective rank, participation ratio and stable rank weigh small eigenvalues less and
-    less, in this order: the wider apart they are, the more uneven is the spectrum. On a logarithmic
-    axis, with 95 % intervals as bands.
+    RankMe, effective rank, participation ratio and stable rank weight small eigenvalues less and
+    less, in this order: the farther apart they are, the more uneven the spectrum. The axis is
+    logarithmic, and bands are 95 % intervals.
 
     Args:
-        table: with the family spectrum.
+        table: a table with the family spectrum.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
         ax: axes to draw a single table on; None for new ones.
 
     Returns:
         The axes.
-        Of several tables, by name or in a list, a list with a panel each.
+        For several tables, in a dict or a list: a list of axes, one panel for each.
 
     Raises:
         ValueError: the table has no spectrum, positions, or step.
@@ -185,11 +186,11 @@ def layer_map(
     step: int | None = None,
     ax: Axes | None = None,
 ) -> Axes | list[Axes]:
-    """Draw every layer against every other as a heat map of their similarity.
+    """Draw a heat map of the similarity between every layer and every other.
 
     Args:
-        table: of `compare`, or with a family that compares layers ("cka_unbiased_layers").
-        quantity: a variable of the table with the dimensions layer and other_layer.
+        table: from `compare`, or with a family that compares layers, such as "comparison".
+        quantity: a variable with the dimensions layer and other_layer ("cka_layers", say).
         null: a null model, to draw the excess over it; None for the value itself.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
@@ -197,7 +198,7 @@ def layer_map(
 
     Returns:
         The axes; their figure has a color bar too.
-        Of several tables, by name or in a list, a list with a panel each.
+        For several tables, in a dict or a list: a list of axes, one panel for each.
 
     Raises:
         ValueError: the table has no such quantity, null model, positions, step, or pairs of layers.
@@ -234,20 +235,20 @@ def layer_map(
 def dimension_by_scale(
     table: Tables, *, positions: str = "all", step: int | None = None, ax: Axes | None = None
 ) -> Axes | list[Axes]:
-    """Draw the intrinsic dimension (GRIDE) against the rank of the neighbors it is read from.
+    """Draw the intrinsic dimension (GRIDE) against the rank of the neighbors it is estimated from.
 
-    A line for each layer with its 95 % interval; dashed is a Gaussian cloud of the same spectrum,
-    where it was measured.
+    Each layer has a line with its 95 % interval. Dashed lines are Gaussian clouds of the same
+    spectrum, where these were measured.
 
     Args:
-        table: with the family scale.
+        table: a table with the family scale.
         positions: the set of token positions, where the table has several.
         step: the training step, where the table has several; None for the last.
         ax: axes to draw a single table on; None for new ones.
 
     Returns:
-        The axes; of more than one layer their figure has a color bar too.
-        Of several tables, by name or in a list, a list with a panel each.
+        The axes; for more than one layer, their figure has a color bar too.
+        For several tables, in a dict or a list: a list of axes, one panel for each.
 
     Raises:
         ValueError: the table has no dimensions by scale, positions, or step.
@@ -276,14 +277,14 @@ def dimension_by_scale(
 
 
 def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Dataset]:
-    """Name tables by their keys, by different titles, or by number; a single one by its label."""
+    """Name tables by their keys, by distinct titles, or by number; a single table by its label."""
     if isinstance(tables, xr.Dataset):
         return {"" if label is None else label: tables}
     if label is not None:
-        raise ValueError("label= is of a single table; name several in a dict")
+        raise ValueError("label= is for a single table; name several in a dict")
     if isinstance(tables, Mapping):
         return {str(name): table for name, table in tables.items()}
-    for table in [tables] if isinstance(tables, str) else tables:  # a path is no list
+    for table in [tables] if isinstance(tables, str) else tables:  # a path is not a list
         check_table(table)
     titles = [str(table.attrs.get("title", "")) for table in tables]
     distinct = all(titles) and len({*titles}) == len(titles)
@@ -296,7 +297,7 @@ def _panels(
     """Draw a panel for each table, under its name."""
     named = name_tables(tables, options.pop("label", None))
     if ax is not None:
-        raise ValueError("several tables have a panel each; leave ax out, or draw them one by one")
+        raise ValueError("several tables need a panel each; leave ax out, or draw them one by one")
     with style.context(mathematics=True):
         size = (2.9 * len(named), 3.2)
         figure = plt.figure(figsize=size, layout="constrained")

@@ -15,7 +15,7 @@ from anisoscope.plot import style
 
 DEPTH = "relative depth (0 = embedding)"
 LAYER = "layer (0 = embedding)"
-SHORT = 30  # times its lower end: a shorter log axis has numbers between decades
+SHORT = 30  # ratio of its ends: a shorter log axis has numbers between decades
 
 
 def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
@@ -27,7 +27,7 @@ def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
     lines = _line_y_values(axes)
     if not lines.size:
         for ax in axes:
-            ax.set_ylim(0, 1)  # there is nothing to serve
+            ax.set_ylim(0, 1)  # there are no values
         return
     least, most = lines.min(), lines.max()
     span = (most - least) or abs(most) or 1.0

@@ -19,7 +19,7 @@ from anisoscope.results.derived import block_average, nulls_in, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks
-ACROSS = 3  # panels beside each other in a figure of a single row
+ACROSS = 3  # panels side by side in a figure of a single row
 STREAM = "residual_stream"
 AVERAGES = {"blocks": block_average, "heads": over_heads}
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
@@ -81,7 +81,7 @@ def _set_limits(spec: Spec, grid: np.ndarray) -> None:
 
 def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], across: int) -> None:
     if spec.x == specs.GAIN:
-        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # as good as frequencies of characters
+        ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than character frequencies
         ax.set_xlabel("gain over unigram (bits)")
     elif spec.x == "step":
         panel_axes.step_axis(ax, tables.last_step(runs))

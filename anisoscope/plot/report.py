@@ -1,4 +1,4 @@
-"""report.html: every quantity of tables in a browser, drawn by plotly; one file without network."""
+"""Write report.html: every quantity of tables, drawn by plotly, in one file for offline use."""
 
 import base64
 import itertools
@@ -32,27 +32,27 @@ legend hides it. Bars: intervals, as the line above each figure says.</p>
 """
 DEPTHS = ("layer", "block")
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
-WITHOUT_FAMILY = "further quantities"  # the heading of those that are of no family
-DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # of tables of arrays
+WITHOUT_FAMILY = "further quantities"  # heading of the quantities without a family
+DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # for tables of arrays
 
 
 def report(
     tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLike[str] = NAME
 ) -> pathlib.Path:
-    """Write a page of every quantity of one table or several, for a browser.
+    """Write a browser page with every quantity of one table or several.
 
-    A figure for each family, with a menu of quantities, one of positions, and a slider over steps.
+    Each family has a figure, with menus of quantities and of positions, and a slider over steps.
 
     Args:
-        tables: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run; several
-            by name.
-        path: of the page, as "page.html". An earlier page there is replaced, no other file is.
+        tables: from `measure`, `measure_model` or `measure_attention`, or results.nc of a run;
+            several in a dict, by name.
+        path: where to write, such as "page.html". An earlier page is replaced, no other file is.
 
     Returns:
         The path.
 
     Raises:
-        ValueError: a file that is no page is at that path, or its folder does not exist.
+        ValueError: the path holds a file that is not such a page, or its folder does not exist.
 
     >>> import tempfile
     >>> import anisoscope
@@ -68,7 +68,7 @@ def report(
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
-        raise ValueError(f"{path} exists and is no page of this kind: name another path")
+        raise ValueError(f"{path} exists and is not a page of this kind: name another path")
     if not isinstance(tables, Mapping) or isinstance(tables, xr.Dataset):
         check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
@@ -102,15 +102,15 @@ def page(runs: dict[str, Run], title: str) -> str:
 class QuantityCurve(NamedTuple):
     """A quantity of a run for one set of positions, by step."""
 
-    label: str  # of the run
-    words: str  # of the menu of quantities
+    label: str  # label of the run
+    words: str  # the entry in the menu of quantities
     side: str  # a set of positions; "" where the quantity has none
     attrs: dict[str, Any]
-    along: str  # the dimension below the curve
-    steps: list[int]  # that the slider chooses from; none: it has no effect
+    along: str  # the dimension on the x axis
+    steps: list[int]  # steps of the slider; empty: the slider has no effect
     ends: np.ndarray  # mean, low and high: (3, step, chunk, place)
     x: np.ndarray  # (place,)
-    chunks: list[str]  # names of places of further dimensions, as of heads
+    chunks: list[str]  # labels along further dimensions, such as heads
 
 
 def families(runs: dict[str, Run]) -> dict[str, list[QuantityCurve]]:
@@ -200,9 +200,9 @@ def figure(lines: list[QuantityCurve], runs: list[str]) -> dict[str, Any]:
     return {"data": data, "frames": named if len(steps) > 1 else [], "layout": layout}
 
 
-@np.errstate(invalid="ignore")  # of infinity minus infinity
+@np.errstate(invalid="ignore")  # infinity minus infinity
 def _trace(line: QuantityCurve, color: str, step: int | None) -> dict[str, Any]:
-    """Make the curve at a step with interval bars, and gaps between groups; else without values."""
+    """Make the curve at a step, with interval bars, and gaps between chunks; else NaN."""
     at = line.steps.index(step) if step in line.steps else 0
     ends = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     mean, low, high = np.pad(ends, ((0, 0), (0, 0), (0, 1)), constant_values=np.nan)

@@ -96,7 +96,7 @@ def watch_table(run: Run) -> xr.Dataset | None:
         return means.where(xr.DataArray([True, False, False], {"statistic": list(ENDS)}))
 
 
-MOST_PANELS = 5  # panels beside each other
+MOST_PANELS = 5  # panels side by side
 SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the table has the rest
 
 
@@ -192,7 +192,7 @@ def model_similarity(table: xr.Dataset) -> Figure:
         f"Every layer of one model against every layer of the other, {points}; layer 0 is the embedding. "
         "Right: the null model, in which the windows of the first are in another order."
     )
-    width = f" 95 % intervals, windows resampled, reach at most so far to a side: {reach}."
+    width = f" Largest half-widths of the 95 % intervals, windows resampled: {reach}."
     title = f"Layers of {attrs['first']} and {attrs['second']}"
     return style.finish(figure, title, facts, shown + width * bool(known))
 

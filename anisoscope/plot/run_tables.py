@@ -25,7 +25,7 @@ POSITIONS = {
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
-NULLS = {  # that figures have columns for; tables have others too
+NULLS = {  # those with columns in figures; tables may have others
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
@@ -34,7 +34,7 @@ NULLS = {  # that figures have columns for; tables have others too
 WORDS = {"adamw": "AdamW", "muon": "Muon", "sgd": "SGD", "twonn": "TwoNN"}  # in names of runs
 ENDS = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
-AVERAGED = (  # of a line of the log
+AVERAGED = (  # entries of a log line
     *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
     *(*LAYERS, *BLOCKS),
 )
@@ -42,7 +42,7 @@ IN_FACTS = (  # settings that `_facts` puts in words, as the description of the 
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
     *("measure.points", "measure.batches", "pretrained.name"),
 )
-FEW = 2  # runs whose differences have room on the figure itself
+FEW = 2  # with more runs, their differences do not fit on the figure itself
 IN_CAPTION = "Differences between the runs are listed in the caption beside this figure."
 
 
@@ -55,7 +55,7 @@ class Run:
     tangents: xr.Dataset | None = None  # tangents.nc
     # hook_points/<name>/results.nc
     hook_points: dict[str, xr.Dataset] = field(default_factory=dict)
-    kind: str = ""  # of a list of models: encoder or decoder
+    kind: str = ""  # for a list of models: encoder or decoder
     modality: str = ""  # likewise: one of pretrained.models.MODALITIES
 
 
@@ -85,7 +85,7 @@ def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band"
             if ("early_steps" in table.attrs and batches) or not np.isfinite(
                 values.sel(statistic="low")
             ).any():
-                continue  # of random subspaces of tangents, which figures describe themselves
+                continue  # random subspaces of tangents: their figures describe the bands
             if "seeds" in table.attrs and "seed" not in values.dims:
                 ways.add("range of seeds")
             else:
@@ -212,7 +212,7 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
     """Average each kind of line at the steps that all runs have."""
     lines = collections.defaultdict(dict)
     for number, run in enumerate(members):
-        for line in run.log:  # of a step that was run twice the later line counts
+        for line in run.log:  # if a step was run twice, the later line counts
             lines[line["step"], line["kind"]][number] = line
     averaged = []
     for (step, kind), by_member in sorted(lines.items()):
@@ -259,7 +259,7 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
 
 def _facts(results: xr.Dataset) -> list[str]:
     attrs = results.attrs
-    if "provenance" in attrs:  # of a model that was not trained here
+    if "provenance" in attrs:  # a model that was not trained here
         sample = f"{attrs['points']:,} points × {attrs['batches']} batches"
         return [*attrs["provenance"].split("; "), *[sample] * bool(attrs["batches"] > 1)]
     steps, last = f"{attrs['steps']:,}", f"{results.step.values[-1]:,}"

@@ -29,7 +29,7 @@ CAUTION = (
     "Correlations with intervals and corrected p-values are listed in correlations.csv. They treat the points as "
     "independent draws, which those of one network are not."
 )
-COLUMNS, BLOCKS = 5, 4  # of projections: checkpoints; blocks of a single run
+COLUMNS, BLOCKS = 5, 4  # checkpoints, and blocks of a single run, in figures of projections
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
 PAIR = ("drift", "mean_cosine")

@@ -22,12 +22,12 @@ Place = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a panel: with hue=LINE all that is drawn, else beside the panel's quantity."""
+    """A line of a panel: with hue=LINE there are only these, else also the panel's quantity."""
 
     label: str
     quantity: str = "{}"  # a variable; {} stands for the panel's quantity
     at: Place = field(default_factory=dict)
-    panels: tuple[str, ...] = ()  # quantities whose panels have it; none named: all
+    panels: tuple[str, ...] = ()  # quantities whose panels have it; (): all
     model: str = ""  # a null model: its own value is drawn, not the excess over it
     look: Place = field(default_factory=dict)
     band: bool = True
@@ -38,7 +38,7 @@ class Spec:
     """What a figure shows."""
 
     title: str
-    shown: str  # of the caption
+    shown: str  # text of the caption
     quantities: tuple[str, ...]
     x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
     hue: str = RUN
@@ -51,11 +51,11 @@ class Spec:
     zero: bool = False
     log: bool = False
     names: Mapping[str, str] = field(default_factory=dict)  # names of rows and columns by label
-    label: str = ""  # of the vertical axis
-    note: str = ""  # further words on the figure
+    label: str = ""  # label of the vertical axis
+    note: str = ""  # additional text on the figure
 
 
-# Looks of lines beside, which are thin and have no band.
+# Styles of additional lines, which are thin and have no band.
 THIN = {"linewidth": 0.9, "marker": ""}
 DOTTED: dict[str, Any] = {"look": THIN | {"linestyle": ":"}, "band": False}
 GAUSSIAN: dict[str, Any] = {"model": "gaussian", "look": THIN | {"linestyle": "--"}, "band": False}
@@ -119,7 +119,7 @@ SPECS: dict[str, Spec] = {
     ),
     "dimension_profile": Spec(
         "Dimension over depth",
-        "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: of a "
+        "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: a "
         "Gaussian cloud of the same spectrum.",
         ("twonn",),
         columns="positions",
@@ -158,9 +158,9 @@ SPECS: dict[str, Spec] = {
     ),
     "anisotropy_decomposition": Spec(
         "Effect of removing the longest vectors",
-        "Values of all vectors, without the first token of each window, without the longest vector of each "
+        "Values for all vectors, without the first token of each window, without the longest vector of each "
         "window, and without the longest 1 %. What is removed is long, so that this lowers the "
-        "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the scatter between "
+        "anisotropy of a Gaussian cloud too (dashed). Dotted: the share of the variance between "
         "the first token of each window and the rest, a lower bound of the anisotropy of all vectors.",
         ("anisotropy", "mean_cosine", "drift", "twonn"),
         hue=LINE,
@@ -201,7 +201,7 @@ SPECS: dict[str, Spec] = {
     "distance_by_frequency": Spec(
         "Log frequency against distance to the centroid",
         "Distance of each point to the mean of the other points of its character, correlated with the "
-        "log frequency of the character, over points. Dashed: of a Gaussian cloud of the same "
+        "log frequency of the character, over points. Dashed: a Gaussian cloud of the same "
         "spectrum, below 0 since centroids of few points lie farther off.",
         ("frequency_correlation",),
         x="layer",
@@ -277,7 +277,7 @@ WATCHED = {
         "Norms and attention", "mean_norm", "attention_first_token", "gradient_norm"
     ),
 }
-# Of lists of models: do decoders have a bell where encoders are flat?
+# For lists of models: do decoders have a bell where encoders are flat?
 PROFILE_BY_KIND = Spec(
     "Anisotropy over depth",
     f"{SHARE}: a line for each model.",

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 PAGE = 6.9  # inches: the full width of a two-column paper
-SINGLE = 4.6  # of a figure of one panel, with its legend
+SINGLE = 4.6  # a figure of one panel, with its legend
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 COLORS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

@@ -1,4 +1,4 @@
-"""Figures beside theory: untrained blocks with a common bias, and a probe on curved manifolds."""
+"""Compare with theory: untrained blocks with a common bias, and a probe on curved manifolds."""
 
 import itertools
 import json
@@ -17,9 +17,9 @@ from anisoscope.subspaces.curved_program import TARGETS
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm /\ninput norm"
-ROWS = ("norm_order", "mask", "embedding")  # of panels: a row for each combination
+ROWS = ("norm_order", "mask", "embedding")  # a row of panels for each combination
 BIASED_ROWS = {"input": "input", "queries": "queries", "keys": "keys", "both": "queries and keys"}
-SIZES = (3, 7, 5, 3)  # rings in rings: the deviations of two targets are often the same
+SIZES = (3, 7, 5, 3)  # nested rings, since two targets often have the same deviation
 BIASED = {  # against the norm of the bias
     "cosine_in": "mean cosine in",
     "score_std": "SD of all scores",

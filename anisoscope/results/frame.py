@@ -1,4 +1,4 @@
-"""A table as a pandas DataFrame with a row for each number, and what of a table can be selected."""
+"""Convert a table to a pandas DataFrame with a row for each number, and select its values."""
 
 from typing import Any
 
@@ -36,21 +36,20 @@ def check_table(table: Any) -> None:
     """Raise ValueError if this is not a table of values."""
     if not isinstance(table, xr.Dataset) or "statistic" not in table.dims:
         raise ValueError(
-            f"table is {type(table).__name__}; pass the whole Dataset that measure gives, "
+            f"table is {type(table).__name__}; pass the whole Dataset that measure returns, "
             "or open the file by xarray.open_dataset"
         )
 
 
 def to_frame(table: xr.Dataset) -> pd.DataFrame:
-    """Make a DataFrame of a table: one row for each number.
+    """Convert a table to a DataFrame with one row for each number.
 
     Args:
-        table: of `measure`, `measure_model`, `measure_attention`, or results.nc of a run.
+        table: from `measure`, `measure_model` or `measure_attention`, or results.nc of a run.
 
     Returns:
-        Columns metric, layer, head and so on, then mean, std, low, high, and the excess over each
-        null model with the ends of its interval. Columns that the table has nothing for are left
-        out.
+        A DataFrame with columns metric, layer, head and so on, then mean, std, low, high, and the
+        excess over each null model with the ends of its interval. Empty columns are left out.
 
     >>> import numpy as np
     >>> from anisoscope import measure
@@ -66,13 +65,13 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
 def select_values(
     table: xr.Dataset, quantity: str, null: str | None, where: dict[str, Any]
 ) -> xr.DataArray:
-    """Select the quantity, or its excess, along dimensions that it has; None is the last label."""
+    """Select a quantity, or its excess, at these labels of dimensions; None is the last label."""
     check_table(table)
     names = [str(name) for name in table.data_vars if not str(name).endswith(excess_name(""))]
     if quantity not in names:
         advice = "; pass null= for an excess" if quantity in table else ""
         raise ValueError(
-            f"{quantity!r} is no quantity of the table, which has {', '.join(names)}{advice}"
+            f"{quantity!r} is not a quantity of the table, which has {', '.join(names)}{advice}"
         )
     values = table[quantity]
     if null is not None:

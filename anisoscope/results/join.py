@@ -167,11 +167,11 @@ LOGGED = {  # name in a line of train.jsonl: name in a table, in words
     "mask_bits": ("validation_mask_bits", "bits per character under [MASK], validation windows"),
     "error_windows": (
         "validation_error_windows",
-        "standard error of the validation bits, were the windows drawn anew",
+        "standard error of the validation bits if the windows were drawn again",
     ),
     "error_masks": (
         "validation_error_masks",
-        "standard error of the validation bits, were the masked characters of these windows drawn anew",
+        "standard error of the validation bits if the masked characters of these windows were drawn again",
     ),
 }
 

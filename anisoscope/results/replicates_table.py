@@ -23,17 +23,17 @@ from anisoscope.measurement.families.registry import (
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.panel import MEASURED
 
-Arrays = dict[str, np.ndarray]  # of one cloud, by quantity
+Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 
-UNTRAINED = "untrained"  # a null model that is no cloud: the table of step 0
+UNTRAINED = "untrained"  # a null model that is not a cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
-FURTHER_VARIABLES = {"projection": VECTORS}  # variables of families that are no quantities
+FURTHER_VARIABLES = {"projection": VECTORS}  # variables of families that are not quantities
 CLOUDS = (
     MEASURED,
     *CLOUD_NULLS,
     "shuffled",
     PERMUTED,
-)  # in this order, whatever was measured first
+)  # always in this order
 BY_KEY = ("checkpoints", "made_by", "noise_floor")  # JSON attributes that measurements add to
 
 

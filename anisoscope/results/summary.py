@@ -46,7 +46,7 @@ def summarize(
             for each resample. Without `batch` there is a single batch.
         nulls: By null model, values in the same form: a quantity that any of them has gets an
             excess over each, NaN over the others.
-        averages: Averages of a quantity by name, to summarize beside it.
+        averages: Averages of a quantity by name, to summarize with it.
 
     Returns:
         Variables (statistic, …) with the attributes of `samples`, and `<name>_excess` (null,

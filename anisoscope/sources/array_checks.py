@@ -57,7 +57,7 @@ def make_settings(
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
         raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
-    folds, seed = operator.index(folds), operator.index(seed)  # 2.5 is no number of folds
+    folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
     if not 0 <= seed <= LARGEST_SEED:

@@ -31,7 +31,7 @@ from anisoscope.utils.progress import LOGGER, progress_bar
 
 WORK = 4  # memory of any program on a cloud, in sizes of that cloud
 COPIES, CONSTANT = "duplicates", "constant columns"
-MANY_COPIES = 0.05  # of the points: without clusters a line says so
+MANY_COPIES = 0.05  # share of the points; without clusters a line says so
 MANY_VALUES = 256  # vectors of fewer distinct integers, as int8 or bits, have tied distances
 
 

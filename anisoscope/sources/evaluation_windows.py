@@ -46,8 +46,8 @@ def make_probe(
 
     A fold has the least number w of windows with w (T - 1) >= P/J, so that the first token can be
     left out. Both position sets take the first P/J positions that they allow from one shuffle:
-    apart from the first token they differ little. `have` and `advice` are parts of the UserError
-    where windows are too few.
+    they differ only by first tokens and their replacements. `have` and `advice` are parts of the
+    UserError where windows are too few.
     """
     share = points // folds
     # windows of a fold whose positions, without the first ones, hold `share` points

@@ -66,7 +66,7 @@ def open_finished_run(folder: str | pathlib.Path) -> OpenRun:
     config = from_dict(settings, Config)
     if not (path / "checkpoints").is_dir():
         raise UserError(
-            f"{path} has no checkpoints; name the folder of one run, as runs/quickstart/decoder"
+            f"{path} has no checkpoints; name the folder of a run, such as runs/quickstart/decoder"
         )
     text = corpus.load_corpus(config.data, config.model.context)
     check_corpus(path, text.record())

@@ -37,7 +37,7 @@ class Folds(NamedTuple):
 
 
 def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
-    """Cut folds of whole clusters, at most as many; without labels, of runs of consecutive points."""
+    """Cut at most `folds` folds of whole clusters; without labels, runs of consecutive points."""
     if cluster_P is None or folds == 1:
         index_JM = _equalize(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
         return Folds(index_JM, *np.ones((2, len(index_JM)), int))
@@ -112,7 +112,7 @@ def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
 class Chunk(NamedTuple):
     """Points measured together; places and folds index these points."""
 
-    rows_P: np.ndarray | slice  # of all points; a slice reads them without a copy
+    rows_P: np.ndarray | slice  # indices among all points; a slice reads them without a copy
     size: int
     places: Places | None
     folds: Folds

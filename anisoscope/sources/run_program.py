@@ -69,7 +69,7 @@ def mask_as_in_training(
     Each window draws its own mask, the same at every step.
     """
     windows_BT = tokens_GWT.reshape(-1, tokens_GWT.shape[-1])
-    windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is no input
+    windows_BL = np.concatenate([windows_BT, windows_BT[:, -1:]], axis=1)  # the last is never read
     key, examples_B = jax.random.key(config.measure.seed), np.arange(len(windows_BL))
     batch = make_batch(config, windows_BL, key, examples_B, corpus.mask_token)
     target_BT = np.where(np.asarray(batch.weights_BT) > 0, batch.targets_BT, -1)

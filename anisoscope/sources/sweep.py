@@ -1,4 +1,4 @@
-"""Measure every step of a source into tables, and join them; keep what is measured already.
+"""Measure every step of a source into tables, and join them; keep existing tables.
 
 A source is a model with steps, such as checkpoints or revisions.
 """

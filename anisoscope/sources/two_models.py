@@ -187,7 +187,7 @@ def compare(
     if points != points_b:
         raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
     if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
-        raise ValueError("the indexes of a and b differ; bring both into one order of points")
+        raise ValueError("the indexes of a and b differ; put the points of both into one order")
     sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
     floats = array_chunks.WORK * (2 * sizes[0] + sizes[1])
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"

@@ -29,8 +29,8 @@ class BlockDraw(NamedTuple):
     """What one seed fixes for all kinds: rows, direction and initial values."""
 
     x_BTD: Array  # rows of the embedding table
-    direction_D: Array  # of the bias, norm 1
-    params: dict  # of all blocks, stacked on axis 0
+    direction_D: Array  # direction of the bias, norm 1
+    params: dict  # all blocks, stacked on axis 0
 
 
 def measure_blocks(config: UntrainedConfig, root: pathlib.Path, name: str, stop: Stop) -> None:

@@ -5,7 +5,7 @@ There is one NetCDF file per kind of block and norm of the bias.
 Predictions in closed form are expectations over initial values, for large D.
 
 Setting. Rows x_i of the table have independent entries of variance s², so that |x_i|² = d = D s²,
-and x_i x_j = 0 but for fluctuations of order d/sqrt(D); rows after LayerNorm have d = D. The common
+and x_i x_j = 0 up to fluctuations of order d/sqrt(D); rows after LayerNorm have d = D. The common
 bias b has norm N. Products are then
 
     (x_i + b)(x_j + b) = N² + d [i = j].
@@ -94,7 +94,7 @@ BIAS = {
         "N over the root mean square norm, expected at initialization, of what the bias is added to",
     ),
 }
-INPUT = ("cosine_in", "norm_in")  # of no block
+INPUT = ("cosine_in", "norm_in")  # quantities of the input, which have no block
 MEASURED, FIXED_POINTS = (
     {
         name: dataclasses.replace(entry, dims=() if name in INPUT else ("block",), resampling="")

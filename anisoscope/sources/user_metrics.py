@@ -29,9 +29,9 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise ValueError, one line, where a name cannot be that of a new variable."""
     for name in metrics:
         if not str(name).isidentifier() or str(name).endswith("_excess"):
-            raise ValueError(f"metrics: {name!r} is no name of a variable; write it as my_metric")
+            raise ValueError(f"metrics: {name!r} is not a valid name; write it as my_metric")
         if name in quantities():
-            raise ValueError(f"metrics: {name!r} is measured already; take another name")
+            raise ValueError(f"metrics: {name!r} is measured already; choose another name")
 
 
 def add_metrics(

@@ -37,7 +37,7 @@ def load_vectors(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray
         found = [name for name in LABELS if name in arrays]
         check_written(path, [*names, *found])
         labels = {name: np.asarray(arrays[name]) for name in found}
-    except Exception as error:  # of any library
+    except Exception as error:  # any error of any library
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read ({why})") from error
     clusters = labels.get("clusters", labels.get("groups"))

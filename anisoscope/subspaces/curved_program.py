@@ -191,7 +191,7 @@ def predict_over_spread(
     k, bent = config.dimension, principal_curvatures(manifold, curvature, config.dimension)
     mean_radius = math.sqrt(2) * math.exp(math.lgamma((k + 1) / 2) - math.lgamma(k / 2))  # E |u|
     tangent = spread * mean_radius / math.sqrt(k) if target == "by direction" else 0.0
-    # of the points: normal t^4/4 Var II(u, u) = t^4/2 sum of squares, tangent k t^2
+    # variances of the points: normal t^4/4 Var II(u, u) = t^4/2 sum of squares, tangent k t^2
     variance = spread**4 / 2 * np.square(bent).sum()
     share = variance / (variance + k * spread**2)
     return _energies(tangent, spread**2 / 2 * abs(bent.sum())) | {"normal_variance_share": share}

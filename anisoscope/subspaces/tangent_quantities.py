@@ -51,7 +51,7 @@ MEASURED = {
         "gradient energy over its controls, R", "e(Q) / mean e(Q_N)", PAPER, resampling=""
     ),
     "control_p": share(
-        "p beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+        "p against random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
     ),
     "isoscore_gain": correlation(
         "gain of IsoScore* without the subspace",
@@ -120,7 +120,7 @@ MEASURED = {
         resampling="",
     ),
     "matrix_p": share(
-        "p of it beside random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+        "its p against random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
     ),
 }
 # computed from other quantities, resample by resample (tangent_tables.py)

@@ -84,7 +84,7 @@ def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
 
 
 def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
-    """Reduce resamples to mean and 95 % interval, control frames to mean, least and greatest."""
+    """Reduce resamples to mean and 95 % interval, control frames to mean, smallest and largest."""
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
     schema = MEASURED | DERIVED
     schema |= {GRADIENT + name: quantity for name, quantity in families.quantities().items()}

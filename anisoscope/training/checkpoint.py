@@ -177,8 +177,8 @@ class Checkpoints(CheckpointReader):
     def save(self, step: int, state: State, wait: bool = True) -> None:
         """Write the checkpoint of a step completely or not at all, unless this state is saved.
 
-        Without `wait` the state is written while the caller works on, which must not give its
-        arrays away; an error is then raised by the next call of `save`, `wait` or `close`.
+        Without `wait` the state is written while the caller continues, which must not donate its
+        arrays; an error is then raised by the next call of `save`, `wait` or `close`.
 
         Raises:
             RunError: It cannot be written, or the step is saved with other content.

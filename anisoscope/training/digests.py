@@ -1,4 +1,4 @@
-"""Digests of the arrays of a checkpoint, of which each process hashes what its own devices hold."""
+"""Digest the arrays of a checkpoint: each process hashes the parts that its own devices hold."""
 
 import collections
 import concurrent.futures

@@ -34,7 +34,7 @@ class Score:
     characters: int  # number of predicted characters
     loss: float  # nats
     bits_per_character: float
-    # of the objective's best prediction without context, on the same characters
+    # bits of the objective's best prediction without context, on the same characters
     context_free_bits: float
     gain_over_unigram: float  # context_free_bits - bits_per_character
     mask_bits: float | None  # masked objective: of the positions that hold [MASK]
@@ -54,7 +54,7 @@ class ScoredWindows(NamedTuple):
     starts_M: np.ndarray  # first character of each window in its split
     # number of predictions that count, at the window's end: earlier windows count the others
     fresh_M: np.ndarray
-    draws: int = 1  # of masked characters: all windows are repeated, draw after draw
+    draws: int = 1  # draws of masked characters; all windows are repeated for each
 
 
 def valid_windows(config: RunConfig, characters: int) -> ScoredWindows:

@@ -69,7 +69,7 @@ def train(
         return
     with contextlib.ExitStack() as stack:
         kept = checkpoint_steps(config)
-        # in the order in which their states are stacked
+        # the runs, in the order in which their states are stacked
         runs = [open_seed_run(run, folder, kept, stack) for run, folder in folders.items()]
         program = make_train_program(config, corpus)
         state = resume(runs, program)
@@ -165,7 +165,7 @@ def train_steps(
             seconds, stopping = processes.largest_over_processes(
                 (time.perf_counter() - began) / count, stop.requested
             )
-            speed = config.train.batch_size * config.model.context / seconds  # of each seed
+            speed = config.train.batch_size * config.model.context / seconds  # for each seed
             log_steps(config, runs, now, count, metrics, speed)
             now += count
             shown.set_postfix_str(format_progress(runs, speed), refresh=False)

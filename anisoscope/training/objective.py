@@ -64,7 +64,7 @@ def next_batch(model: ModelConfig, windows_BL: jax.Array, *_: Any) -> Batch:
 
 def next_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
     """Compute -ln p(y): the previous character belongs to the context."""
-    with np.errstate(divide="ignore"):  # a character that the text lacks
+    with np.errstate(divide="ignore"):  # characters that the text lacks
         return -np.log(frequencies_V)[np.asarray(batch.targets_BT)]
 
 

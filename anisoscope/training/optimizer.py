@@ -74,7 +74,7 @@ def constant_part(config: TrainConfig) -> tuple[int, int] | None:
 
 
 def is_matrix(path: tuple[Any, ...], leaf: jax.Array) -> bool:
-    """Return whether a parameter is a matrix; stacked vectors, also of a learned sink, are none."""
+    """Return whether a parameter is a matrix; stacked vectors, also of a learned sink, are not."""
     return {step.key for step in path}.isdisjoint({"bias", "scale", "sink"})
 
 

@@ -32,7 +32,7 @@ class StepMetrics(NamedTuple):
     """Metrics of a step."""
 
     loss: jax.Array  # nats per predicted character, before the update, without the penalty
-    gradient_norm: jax.Array  # of loss + penalty, before clipping
+    gradient_norm: jax.Array  # gradient of loss + penalty, before clipping
     penalty: jax.Array  # what train.penalty adds to the loss
     # whether the batch predicts any character; if not, its loss of 0 means nothing
     scored: jax.Array

@@ -1,4 +1,4 @@
-"""Compile the programs of a run, or of seeds that train together; say what they take."""
+"""Compile the programs of a run, or of seeds that train together; describe their cost."""
 
 import functools
 import time
@@ -42,7 +42,7 @@ class Program(NamedTuple):
     devices: int
 
     def run(self, states: step.State, count: int) -> tuple[step.State, step.StepMetrics]:
-        """Take `count` steps; the states are given away."""
+        """Take `count` steps; the states are donated."""
         return self.steps(states, self.tokens_N, self.data_R, jnp.int32(count))
 
 

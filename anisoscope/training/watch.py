@@ -2,7 +2,7 @@
 
 The activations are those that the step computes anyway, at a fixed choice of positions of its
 batch. The text (and, for masked objectives, the mask) differs at every measurement. So a curve is
-dense in time and noisy, and the panel's is neither.
+dense in time and noisy; the panel's is neither.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from anisoscope.metrics import similarity
 from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
-# (label, units) of every layer (0: the embedding), then of every block. Names that the panel has
-# too are the same quantities.
+# (label, units) of every layer (0: the embedding), then of every block. Names that occur in the
+# panel are the same quantities.
 LAYERS = {
     "anisotropy": ("anisotropy", "1"),
     "participation_ratio": ("participation ratio", "dimensions"),
@@ -30,15 +30,15 @@ BLOCKS = {
     "attention_first_token": ("attention on the first token", "1"),
     "gradient_norm": ("norm of the gradient", "1"),
 }
-ITERATIONS = 32  # of the power method: error 1 % where the second eigenvalue is 0.95 of the first
-WINDOWS = 2  # of a batch, whose attention is measured
+ITERATIONS = 32  # power method: error 1 % where the second eigenvalue is 0.95 of the first
+WINDOWS = 2  # windows of a batch whose attention is measured
 
 
 class Snapshot(NamedTuple):
     """The part of a block's activations that is measured."""
 
     cloud_PD: jax.Array
-    q_BTHK: jax.Array  # of WINDOWS windows
+    q_BTHK: jax.Array  # for WINDOWS windows
     k_BTHK: jax.Array
 
 

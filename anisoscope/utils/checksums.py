@@ -60,7 +60,7 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
 
 
 def _is_passing(name: str, top: bool) -> bool:
-    """Whether a file or folder is temporary, or redrawn at any time."""
+    """Return whether a file or folder is temporary, or redrawn at any time."""
     if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp"):
         return True
     return name == files.CLAIMS or (top and name == "figures")
@@ -80,7 +80,7 @@ def problem(path: pathlib.Path, expected: str) -> str:
         return "is missing"
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise  # too many open files say nothing about this one
+            raise  # having too many open files says nothing about this one
         return f"cannot be read ({error.strerror})"
 
 

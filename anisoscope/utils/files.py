@@ -81,7 +81,7 @@ def temporary_path(path: pathlib.Path) -> pathlib.Path:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name was made by `temporary_path`."""
+    """Return whether a name was made by `temporary_path`."""
     return TEMPORARY.fullmatch(name) is not None
 
 
@@ -91,7 +91,7 @@ def remove_temporary(folder: pathlib.Path) -> None:
     for parent, folders, names in os.walk(folder):
         for name in filter(is_temporary, (*names, *folders)):
             path = pathlib.Path(parent, name)
-            with contextlib.suppress(OSError):  # it can stay
+            with contextlib.suppress(OSError):  # it may stay
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         passed = {
             name for name in folders if pathlib.Path(parent, name, ".lock").exists()

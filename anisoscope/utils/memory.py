@@ -35,6 +35,6 @@ def format_bytes(count: float) -> str:
 
 
 def is_out(error: Exception) -> bool:
-    """Whether an error means that memory is full, in Python or in XLA (which has no class)."""
+    """Return whether an error means that memory is full, in Python or XLA (which has no class)."""
     words = ("RESOURCE_EXHAUSTED", "Out of memory")
     return isinstance(error, MemoryError) or any(word in str(error) for word in words)

@@ -52,7 +52,7 @@ def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
 
 
 def measures_independently(config: MeshConfig) -> bool:
-    """Whether every process can measure on its own, since its devices hold all parameters."""
+    """Return whether each process can measure on its own, since its devices hold all parameters."""
     return jax.process_count() > 1 and not any(
         processes.largest_over_processes(jax.local_device_count() % config.fsdp)
     )

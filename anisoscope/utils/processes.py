@@ -32,7 +32,7 @@ SHARED = "--workdir must lie on a file system that all hosts see"
 
 
 def is_first() -> bool:
-    """Whether this process prints and writes for all."""
+    """Return whether this process prints and writes for all."""
     return jax.process_index() == 0
 
 
@@ -64,7 +64,7 @@ def on_each(work: Callable[[], T]) -> T:
     result, failure = None, None
     try:
         result = work()
-    except Exception as error:  # of any kind: the others would wait for this process forever
+    except Exception as error:  # any error: the others would wait for this process forever
         failure = error
     kind = 0 if failure is None else 2 if isinstance(failure, UserError) else 1
     worst, number = largest_over_processes(kind, jax.process_index() if kind else -1)

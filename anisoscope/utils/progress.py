@@ -1,4 +1,4 @@
-"""What a user sees while work goes on: a progress bar, and a line while programs compile.
+"""Show a user that work goes on: a progress bar, and a line while programs compile.
 
 In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds,
 and log through the logger "anisoscope".
@@ -46,7 +46,7 @@ def progress_bar(work: Iterable | None, label: str, unit: str, **options: Any) -
 def library_call(quiet: bool) -> Iterator[None]:
     """Report on a call of the library; `quiet`: without bars and lines, but with warnings.
 
-    A call inside another call is as quiet as that.
+    A call inside another call is as quiet as the outer one.
     """
     outer = _quiet.get()
     token = _quiet.set(quiet or bool(outer))
@@ -62,7 +62,7 @@ def compile_notice() -> Iterator[None]:
     """Log a line if a program compiles for longer than `PATIENCE` in the block."""
     import jax  # late: the command checks its input before JAX loads
 
-    timers: dict[int, threading.Timer] = {}  # of the threads that compile
+    timers: dict[int, threading.Timer] = {}  # timers of the threads that compile
     logged = threading.Event()
 
     def log() -> None:

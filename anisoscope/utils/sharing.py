@@ -22,7 +22,7 @@ COMPARED = ("measure.", "pretrained.revisions")  # settings that all processes h
 
 
 class Share:
-    """The share of a process that has a folder alone: every step is its own."""
+    """The share of a process that works in its folder alone: every step is its own."""
 
     others: frozenset[int] = frozenset()
 

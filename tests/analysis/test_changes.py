@@ -95,7 +95,7 @@ def test_the_interval_of_crossed_seeds_covers_the_truth(shape, deviations):
 
 
 def test_crossed_seeds_are_a_table_of_paired_differences():
-    """Of two conditions: weights -2, 1, 1 and data -3, 3 beside e."""
+    """Two conditions: effects -2, 1, 1 of weights and -3, 3 of data, plus e."""
     a, b = np.array([[-2.0], [1], [1]]), np.array([-3.0, 3])
     e = np.array([[0.5, -0.5], [-1, 1], [0.5, -0.5]])
     common = np.random.default_rng(8).normal(size=(3, 2))

@@ -50,7 +50,7 @@ def program():
 
 
 def found(first, second):
-    """Of two layers, beside another checkpoint of which both layers are the second."""
+    """Compare two layers, also with a checkpoint that has them in reverse order."""
     layers = jnp.asarray(np.stack([first, second]), jnp.float32)
     return jax.tree.map(np.asarray, program()(layers, layers[::-1]))
 

@@ -108,7 +108,7 @@ def dimensions(cloud_PD, folds):
 
 
 def copied(points, distinct):
-    """Copies of the same number each, as near as can be, in random order."""
+    """Copy every point equally often, as nearly as possible, in random order."""
     generator = np.random.default_rng(distinct)
     words = generator.normal(size=(distinct, 6)).astype(np.float32)
     return words[generator.permutation(np.arange(points) % distinct)]

@@ -1,4 +1,4 @@
-"""Intervals cover the truth as often as they say, also of dependent points."""
+"""Intervals cover the truth as often as they claim, also for dependent points."""
 
 import numpy as np
 import pytest
@@ -44,7 +44,7 @@ def test_of_a_mean_both_kinds_are_the_textbook_interval(kind):
 
 @pytest.mark.parametrize("kind", ["jackknife", "sections"])
 def test_an_average_of_numbers_that_go_together_covers_the_truth(kind):
-    """As of layers that read the same windows: two averages alone would say nothing."""
+    """Such as layers that read the same windows: two averages alone would say nothing."""
     rng = np.random.default_rng(2)
     hits, halves = 0, []
     for _ in range(500):
@@ -93,7 +93,7 @@ def test_weights_of_equal_folds_change_nothing_and_of_a_mean_are_the_textbook_va
 
 
 def test_sections_of_a_share_carry_their_error_as_shares_do():
-    """Shares of n independent draws: at .9 they scatter by .3 / sqrt(n), at .5 by .5 / sqrt(n)."""
+    """Shares of n independent draws: at .9 their deviation is .3 / sqrt(n), at .5 .5 / sqrt(n)."""
     rng, whole = np.random.default_rng(0), []
     thin = rng.binomial(100, 0.9, size=(4000, 4)) / 100
     values = np.concatenate([np.full((4000, 1), 0.5), thin], axis=1)

@@ -26,7 +26,7 @@ def gaussian(points=POINTS, width=WIDTH, seed=0):
 
 
 def filled(cloud, shape=SHAPE):
-    """Copies of the last point behind the others, and zeros beside the coordinates."""
+    """Append copies of the last point, and coordinates of zeros."""
     cloud = np.asarray(cloud, np.float32)
     points, width = (wanted - there for wanted, there in zip(shape, cloud.shape, strict=True))
     return np.pad(np.pad(cloud, ((0, points), (0, 0)), mode="edge"), ((0, 0), (0, width)))

@@ -83,7 +83,7 @@ def test_a_sink_is_measured_over_the_rows_that_see_it():
 
 
 def test_the_most_attended_key_is_the_same_in_all_windows():
-    """Each window attends to a key of its own: the mean over windows knows none of them."""
+    """Each window attends to another key: no key stands out in the mean over windows."""
     q, k = np.ones_like(heads()[0]), np.zeros_like(heads()[0])
     k[np.arange(WINDOWS), np.arange(WINDOWS)] = 1000
     first, most = statistics(q, k, FULL)[-2:]

@@ -157,7 +157,7 @@ def test_known_overlaps():
 
 
 def test_copies_stand_for_one_another_within_a_cloud_and_not_across_two():
-    """0 and 3 are copies in a, where 0 stands for both and 3 is not asked; b tells them apart.
+    """0 and 3 are copies in a, where 0 represents both and 3 is skipped; in b they differ.
 
     The nearest of points 0, 1, 2 and 4 is 1, 0, 1, 2 in a and 2, 3, 1, 0 in b: that of 1, 0 or its
         copy, differs.

@@ -36,7 +36,7 @@ read = jax.jit(readings)
 
 
 def measured(cloud):
-    """The same as NumPy arrays, the posterior left out."""
+    """The same as NumPy arrays, without the posterior."""
     return jax.tree.map(np.asarray, read(find(cloud, FEW))[:3])
 
 

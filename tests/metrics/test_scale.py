@@ -34,7 +34,7 @@ gride = jax.jit(scale.gride, static_argnums=1)
 
 
 def measured(cloud):
-    """The same as NumPy arrays, the local dimensions left out."""
+    """The same as NumPy arrays, without the local dimensions."""
     return jax.tree.map(np.asarray, read(find(cloud, ALL))[0])
 
 

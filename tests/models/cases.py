@@ -76,7 +76,7 @@ class Case(NamedTuple):
 
 
 def parameters(model: transformer.Model) -> transformer.Params:
-    """0.2 N(0, 1), and as much around 1 where LayerNorm scales."""
+    """0.2 N(0, 1), and 1 + 0.2 N(0, 1) for the scales of LayerNorm."""
     rng = np.random.default_rng(0)
 
     def draw(path: tuple, leaf: jax.ShapeDtypeStruct) -> jax.Array:

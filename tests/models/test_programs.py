@@ -111,7 +111,7 @@ def test_bfloat16_computes_near_float32():
 
 @pytest.mark.parametrize("name", ["gpt2", pytest.param("bert", marks=pytest.mark.slow)])
 def test_hook_points_are_what_is_added_to_the_residual_stream_and_what_attention_mixes(name):
-    """Told on request alone, and then all else stays the same."""
+    """They are returned only on request, and everything else stays the same."""
     case = made(name)
     assert case.activations.hooked_NBTD == {}
     model = transformer.build(case.config, VOCAB, "float32", HOOK_POINTS)

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 
 def footer_of(figure: Figure) -> str:
-    """On one line, as `caption_of`."""
+    """The footer on one line, as `caption_of` returns the caption."""
     return " ".join(figure.get_supxlabel().split())
 
 

@@ -99,7 +99,7 @@ def make_run(
 
 
 def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
-    """A run whose table was changed; the one it is made from stays as it was."""
+    """A run with a changed table; the original run stays as it was."""
     return Run(change(run.results.copy(deep=True)), run.log, hook_points=run.hook_points)
 
 
@@ -113,7 +113,7 @@ def lacking(run: Run, *names: str) -> Run:
 
 
 def with_nulls(run: Run, *nulls: str) -> Run:
-    """As if it had been measured beside these null models alone."""
+    """As if it had been measured with only these null models."""
     return changed(
         run, lambda table: table.sel(null=list(nulls)) if nulls else table.drop_dims("null")
     )

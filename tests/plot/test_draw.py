@@ -109,7 +109,7 @@ def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(
 
 
 def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(tiny):
-    """As one with special tokens beside one without."""
+    """Such as one with special tokens next to one without."""
     special = tiny.results.sel(positions="all").expand_dims(positions=["without_special"])
     more = Run(xr.concat([tiny.results, special], "positions", data_vars="minimal"), tiny.log)
     for runs in ({"more": more, "tiny": tiny}, {"tiny": tiny, "more": more}):

@@ -46,7 +46,7 @@ def test_several_tables_are_lines_named_at_their_ends_or_panels(table, run):
     assert [(len(ax.lines), ax.get_title()) for ax in panels] == [(3, "a"), (3, "b")]
     with pytest.raises(ValueError, match="leave ax out"):
         plot.effective_ranks([run, run], ax=axes)
-    with pytest.raises(ValueError, match="label= is of a single table"):
+    with pytest.raises(ValueError, match="label= is for a single table"):
         plot.by_layer([table, table], "drift", label="x")
 
 
@@ -119,7 +119,7 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
         (lambda table: plot.by_layer(table, "twonn"), "twonn"),
         (lambda table: plot.by_layer(table, "drift", null="gaussian"), "null"),
         (lambda table: plot.by_step(table, "drift"), "dimensions"),
-        (lambda table: plot.by_layer(table, "drift_excess"), "is no quantity of the table"),
+        (lambda table: plot.by_layer(table, "drift_excess"), "is not a quantity of the table"),
         (lambda table: plot.by_layer(table, "drift", step=3), "drift has no dimension step"),
         (plot.effective_ranks, "spectrum"),
         (plot.dimension_by_scale, "scale"),

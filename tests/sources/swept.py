@@ -35,7 +35,7 @@ def traces(monkeypatch):
 
 
 def exchanged(folder, step, other):
-    """The checkpoint of a step was trained again and came out otherwise: as another one."""
+    """Replace the checkpoint of a step by another one, as if training again gave another result."""
     params = checkpoint.CheckpointReader(folder / "checkpoints").restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
     with checkpoint.Checkpoints(folder / "checkpoints", None) as store:

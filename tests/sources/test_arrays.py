@@ -166,7 +166,7 @@ def test_a_function_is_one_program_for_all_parameters():
 
 
 def test_chunks_are_measured_by_themselves_and_averaged():
-    """Of whole clusters; the interval is that of as many batches."""
+    """Chunks have whole clusters; the interval is that of equally many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
     found = measure(CLOUDS, labels, families="similarity", folds=3, num_chunks=2)
     rows = folds.cut_equal_chunks(96, labels, 2, 0)

@@ -15,7 +15,7 @@ from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, WIDTH, Tensor, mea
 
 
 def test_what_would_not_fit_is_refused_with_what_it_takes(monkeypatch):
-    """Before it is read, or as the compiled program says."""
+    """Refused before it is read, or by the memory that the compiled program needs."""
     expected = measured(CLOUDS[0], families="similarity")
     monkeypatch.setattr(memory, "available", lambda: 12_000)
     with pytest.raises(ValueError, match=r"96 points of width 6 take \d+ kB to .*num_chunks=\d+"):

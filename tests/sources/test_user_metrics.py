@@ -46,7 +46,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
     ("metrics", "words"),
     [
         ({"twonn": share}, "measured already"),
-        ({"a b": share}, "no name of a variable"),
+        ({"a b": share}, "is not a valid name"),
         ({"own": 3}, "'own' raised TypeError"),
         ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
         ({"own": lambda cloud: 1 // 0}, r"'own' raised ZeroDivisionError.*shape \(96, 6\)"),

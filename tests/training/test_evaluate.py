@@ -110,7 +110,7 @@ def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_flo
 
 
 def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew(monkeypatch):
-    """The windows stay; and so much less does a score scatter than one from a single draw."""
+    """The windows stay the same. With seven times as many draws a score varies less."""
     tokens_N, found = tiny.corpus(2000).valid, {}
     for draws in (2, 14):
         config, scores = masked_config(windows=8, draws=draws), []

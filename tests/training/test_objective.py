@@ -99,7 +99,7 @@ def test_exactly_the_logits_that_the_target_cannot_change_are_scored(layers, mas
 
 
 def test_a_first_character_that_is_never_read_is_not_asked_for():
-    """All else of the batch is as it is where it is read."""
+    """The rest of the batch is the same as where it is read."""
     plain = Config(model=ModelConfig(context=8), objective="masked")
     hidden = dataclasses.replace(plain, model=dataclasses.replace(plain.model, same_first=True))
     given = windows(200, 9), jax.random.key(0), np.arange(200), MASK

@@ -14,7 +14,7 @@ from anisoscope.training import optimizer
 
 @pytest.mark.parametrize("kind", optimizer.SCHEDULES)
 def test_schedule_warms_up_and_decays_to_its_fraction(kind):
-    """A constant one decays at the end alone."""
+    """A constant schedule decays only at the end."""
     fractions = {"warmup_fraction": 0.1, "decay_fraction": 0.2, "final_fraction": 0.25}
     config = TrainConfig(steps=100, learning_rate=2.0, schedule=kind, **fractions)
     rate = optimizer.schedule(config)

@@ -20,7 +20,7 @@ WATCHED = replace(tiny.config(), {"watch.every": 2, "watch.points": 40})
 # more than dimensions, and fewer
 @pytest.mark.parametrize("points", [pytest.param(40, marks=pytest.mark.slow), 12])
 def test_values_are_those_of_the_panel_on_the_same_activations(points):
-    """Anisotropy to 2 % and from below; all else to rounding."""
+    """Anisotropy to 2 % and from below; everything else to rounding."""
     config = replace(WATCHED, {"watch.points": points})
     rng = np.random.default_rng(0)
     scale_D = np.linspace(1, 3, 16) ** 2

@@ -1,4 +1,4 @@
-"""What a process of its own takes for devices: the tests' has simulated ones."""
+"""What a separate process uses as devices: the process of the tests has simulated ones."""
 
 import os
 import pathlib

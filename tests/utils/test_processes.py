@@ -94,7 +94,7 @@ def test_two_processes_act_as_one(tmp_path):
 
 
 def check_shares(folder, first, second):
-    """Five steps that two processes shared out: what both were told, and who wrote what."""
+    """Five steps shared by two processes: what both were told, and which process wrote what."""
 
     def written(name):
         return {int(path.name): path.read_text() for path in (folder / name).iterdir()}

@@ -16,7 +16,7 @@ from anisoscope.analysis.shapes import PHASE
 
 DECODER, ENCODER = ("next", "causal"), ("masked", "bidirectional")  # objective and mask
 MODELS = {DECODER: "decoder", ENCODER: "encoder"}  # all others: "other"
-PLAIN = {  # a model with another value is none of the papers'
+PLAIN = {  # a model with other values is not one of the papers'
     "model.attention": "softmax",
     "model.qk_norm": False,
     "model.center_queries": False,
@@ -43,10 +43,10 @@ class Claim(NamedTuple):
     bounded: bool = False  # one-sided, selected or a rank: a sign test in place of Student's
     low_bar: str = ""  # why nearly every trained model passes
     models: tuple[str, ...] = ("decoder",)
-    seeds: int = 3  # or models, or pairs: fewer decide nothing
+    seeds: int = 3  # seeds, models or pairs: fewer decide nothing
     learned: bool = True  # whether it is about models that have learned
     regime: tuple[tuple[str, str], ...] = ()  # what must be true of each run; the reason if not
-    # of a loss-matched contrast: the setting, its two values, and what is held ("": anything)
+    # for a loss-matched contrast: the setting, its two values, and what is held ("": anything)
     contrast: tuple[str, ...] = ()
 
 

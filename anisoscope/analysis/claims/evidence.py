@@ -1,8 +1,8 @@
-"""What the tables in an experiment's folder say to each claim: a number for each model and seed.
+"""Read what an experiment's tables say about each claim: a number for each model and seed.
 
 A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, and the
-gain over unigram in bits. Where a table has one number with an error in place of one per seed, as a
-contrast or a correlation, `error`, `freedom` and `n` say so.
+gain over unigram in bits. Where a table has one number with an error in place of one per seed, like
+a contrast or a correlation, `error`, `freedom` and `n` say so.
 """
 
 import pathlib
@@ -24,8 +24,8 @@ from anisoscope.utils.folder import SETTINGS_GONE
 from anisoscope.utils.settings import flat
 
 NAME = "evidence.csv"
-EARLY = 0.3  # of training, as in the paper
-ROOM = 0.9  # the largest mean cosine of an input that leaves something to add
+EARLY = 0.3  # fraction of training, as in the paper
+ROOM = 0.9  # largest mean cosine of an input to which a block can still add
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
 
@@ -34,7 +34,7 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
     """Collect the evidence for every claim; read evidence.csv where there is no other table.
 
     Raises:
-        UserError: no table of the folder speaks to a claim.
+        UserError: no table of the folder has evidence on any claim.
     """
     runs = read_runs_with_kinds(folder)
     rows = [
@@ -53,7 +53,7 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
 
 
 def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
-    """Read runs.csv with the kind and gain over unigram of each model; without rows where it is absent."""
+    """Read runs.csv with the kind and gain over unigram of each model; no rows if it is absent."""
     runs = pd.DataFrame(columns=["kind"])
     if (folder / "runs.csv").exists():
         runs, _ = on_disk.read_runs(folder)
@@ -103,7 +103,7 @@ def column_names(expression: str) -> set[str]:
 
 
 def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Subtract the encoder of the same seeds, whose condition differs in the kind's name alone."""
+    """Subtract the encoder of the same seeds, whose condition differs only in the kind's name."""
     seeds = ["train.seed", "train.data_seed"]
     if not {claim.quantity, *seeds} <= {*runs}:
         return
@@ -132,7 +132,7 @@ def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         "error": (len(means) - 3) ** -0.5 if len(means) > 3 else np.nan,
         "freedom": np.inf,
         "n": len(means),
-        "gain": runs["gain"].min(skipna=False),  # of the seed that has learned least
+        "gain": runs["gain"].min(skipna=False),  # that of the seed that has learned least
     }
 
 
@@ -210,9 +210,9 @@ def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Row
 
 
 def from_untrained(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Read the last block under a bidirectional mask, a bias on the embedding, by place of norms.
+    """Read the last block, with a bidirectional mask and a bias on the embedding, by norm order.
 
-    Biases whose cosine is close to 1 already leave nothing to add.
+    Biases that already bring the cosine of the input close to 1 are left out of its mean.
     """
     if not (path := folder / "seeds.nc").exists():
         return

@@ -1,15 +1,15 @@
-"""Verdicts: what each experiment says of each claim.
+"""Judge what each experiment says about each claim.
 
-A claim says that an effect is positive. By its 95 % interval it is *reproduced* (all of it above the
-smallest effect of interest), *contradicted* (all below its negative), *equivalent to none* (all
-between the two) or *inconclusive*. Of a claim of absence (flat, stable, linear) "between the two" is
-reproduced and beyond either is contradicted.
+A claim says that an effect is positive. It is *reproduced* if its 95 % interval lies above the
+smallest effect of interest, *contradicted* if it lies below the negative of that, *equivalent to
+none* if it lies between the two, and otherwise *inconclusive*. A claim of absence (flat, stable,
+linear) is reproduced by an interval between the two, and contradicted by one beyond either.
 
-Of a bounded or selected number the interval is the range of the seeds, which holds the median of
-all with a probability of 1 − 2^(1 − n). p is of the effect being the nearer of ± the smallest, then
-after Holm within the experiment (`p_holm`) and over all claims and primary contrasts together
-(`p_project`). Of a primary contrast no change and a change as large as the margin are two tests, of
-which one is true at most. docs/explanation/statistics.md has more.
+For a bounded or selected number the interval is the range of the seeds, which contains the median
+of all seeds with a probability of 1 − 2^(1 − n). p tests that the effect equals ± the smallest one,
+whichever is nearer. Holm's method corrects p within the experiment (`p_holm`), and over all claims
+and primary contrasts together (`p_project`). A primary contrast has two tests: no change, and a
+change as large as the margin. At most one of these is true (docs/explanation/statistics.md).
 """
 
 import os
@@ -38,7 +38,7 @@ COLUMNS = (
     *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "smallest"),
     *("effect", "low", "high", "n", "test", "p", "p_holm", "p_project", "verdict", "reason"),
 )
-CONTRAST = "primary contrast"  # in place of a paper
+CONTRAST = "primary contrast"  # its entry in the column paper
 Folder = str | os.PathLike[str]
 
 
@@ -48,8 +48,8 @@ def verdicts(
     """Judge every claim and primary contrast of these experiments, one row for each.
 
     Args:
-        folders: of experiments, as runs/mask_ablations, with the tables that the stage `measure`
-            writes.
+        folders: folders of experiments, such as runs/mask_ablations, with the tables that the stage
+            `measure` writes.
         duplicates: (experiment, model) pairs to leave out because another folder contains the same
             runs.
 
@@ -75,7 +75,7 @@ def verdicts(
 
 
 def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ()) -> pd.DataFrame:
-    """Do as `verdicts`; raise UserError in place of ValueError."""
+    """Judge as `verdicts` does, but raise UserError instead of ValueError."""
     names, duplicates = [path.resolve().name for path in paths], {*map(tuple, duplicates)}
     if again := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(
@@ -148,7 +148,7 @@ def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]
 
 
 def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | str]) -> str:
-    """Say why nothing is tested; "" where something is."""
+    """Return why a claim is not tested; "" if it is."""
     n = estimate["n"]
     if n == 0 or (n >= claim.seeds and not np.isfinite(estimate["effect"])):
         return "no value"

@@ -1,6 +1,6 @@
 """Families of neighbors: dimension, scale, estimators (also ranks above noise), hubness, local.
 
-All are NaN where too few points are distinct, but for the published rule of LLM-Microscope.
+All but the published rule of LLM-Microscope are NaN where too few points are distinct.
 """
 
 import functools
@@ -39,10 +39,10 @@ FEW = (
     f"{2 * dimension.LEAST}"
 )
 NOISE = (
-    "s^2 the noise whose Marchenko-Pastur median the median eigenvalue is; NaN of fewer points "
-    "than dimensions"
+    "s^2 the variance of noise whose Marchenko-Pastur median is the median eigenvalue; NaN for "
+    "fewer points than dimensions"
 )
-PUBLISHED = "twonn_microscope"  # as its authors compute it, of any number of points
+PUBLISHED = "twonn_microscope"  # as its authors compute it, for any number of points
 WITHOUT = "twonn_without_longest"
 
 _dimension = functools.partial(magnitude, resampling="sections")
@@ -51,8 +51,8 @@ CAI = (
     "cosines: this project"
 )
 BENT = (
-    "gaussian says what the spectrum of the whole cloud makes of neighborhoods: a cloud that is "
-    "stretched and not bent has none of its own"
+    "gaussian shows what neighborhoods owe to the spectrum of the whole cloud: a cloud that is "
+    "stretched and not bent has no excess"
 )
 HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
 
@@ -88,8 +88,8 @@ DIMENSION = {
     ),
     "twonn_bayes_std": _dimension(
         "intrinsic dimension (TwoNN, posterior deviation)",
-        "sqrt(2 + n) / (5 + sum ln(r2/r1)); takes the ratios for independent, which they are "
-        f"not{FEW}",
+        "sqrt(2 + n) / (5 + sum ln(r2/r1)); treats the ratios as independent, which they "
+        f"are not{FEW}",
         "Facco et al. 2017, with DADApy's prior",
     ),
     PUBLISHED: _dimension(
@@ -100,7 +100,7 @@ DIMENSION = {
     ),
     "duplicate_points": count(
         "copies of an earlier point",
-        "points equal to an earlier one, or but for rounding (chains of distances below 2e-6 |x|); "
+        "points equal to an earlier one up to rounding (chains of distances below 2e-6 |x|); "
         "left out of every dimension but LLM-Microscope's",
     ),
     "twonn_dropped": count(
@@ -183,8 +183,8 @@ ESTIMATORS = {
 }
 
 COUNTED = (
-    f"N of how many distinct points a point is one of the {NEAREST} nearest, over the distinct "
-    "points"
+    f"N the number of distinct points with a point among their {NEAREST} nearest, over the "
+    "distinct points"
 )
 COVARIANCE = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
 HUBNESS = {

@@ -27,8 +27,8 @@ FREQUENT = (
 )
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
 CHANCE = (
-    f"NaN of fewer than {FEWEST} types; below 0 in a Gaussian cloud too, as the centroid of few "
-    "points lies farther off"
+    f"NaN for fewer than {FEWEST} types; below 0 in a Gaussian cloud too, since the centroid of "
+    "few points lies farther off"
 )
 BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
 QUANTITIES = {
@@ -106,7 +106,7 @@ def measure_frequency(cloud: Cloud) -> Values:
         }
 
     values = jax.lax.map(measure_length, (types.type_LP, types.log_frequency_LP))
-    distance_RP = values.pop("distances")[0]  # of single characters, like the bins
+    distance_RP = values.pop("distances")[0]  # for single characters, like the bins
     norm_P = jnp.linalg.norm(cloud_PD, axis=1)
 
     def by_bin(keep_P: Array, distance_P: Array) -> Values:

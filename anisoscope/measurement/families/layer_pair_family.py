@@ -37,15 +37,15 @@ LINEAR = (
     f"without the directions of X below {cloud_pairs.SMALLEST:g} of its largest, columns of one "
     "size: this project"
 )
-LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average of unrelated points"
+LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average for unrelated points"
 FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y"
-NORMED = "both centered and of norm 1; none of layer 0"
+NORMED = "both centered and of norm 1; none for layer 0"
 
 ALIGNMENT = {
     "rsa_layers": correlation(
         "representational similarity of two layers",
         "Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
-        "Kriegeskorte et al. 2008; distances and correlation as rsatoolbox's euclidean and corr",
+        "Kriegeskorte et al. 2008; distances and correlation as in rsatoolbox (euclidean, corr)",
     ),
     "procrustes_layers": share(
         "orthogonal Procrustes similarity of two layers",
@@ -58,9 +58,9 @@ IMBALANCE = {
     "information_imbalance_layers": Quantity(
         "information imbalance from a layer to another",
         "2/n times the mean rank in `other_layer` of the nearest in `layer`, among the n distinct "
-        "points; 1 where they know nothing of one another, near 0 where nearness in `layer` tells "
-        "that in `other_layer`",
-        "Glielmo et al. 2022, where copies are neighbors too: of layers with copies theirs is "
+        "points; 1 for unrelated layers, near 0 where nearness in `layer` predicts nearness in "
+        "`other_layer`",
+        "Glielmo et al. 2022, where copies are neighbors too: for layers with copies theirs is "
         "lower; between layers: arXiv 2405.15471",
         range=(0.0, 2.0),
         dims=LAYERS,

@@ -54,13 +54,13 @@ QUANTITIES = {
         "share of the variance along the first principal direction between positions of the window",
         "1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = "
         "<x, v_1>, over the g positions t of n points, f_t the share of the points at t; about 0 "
-        "where positions do not tell s",
+        "where positions say nothing about s",
         "epsilon squared of Kelley 1935; of this direction: this project",
         range=AT_MOST_1,
     ),
     "norm_ratio": Quantity(
         "largest norm over the median norm",
-        "max |x| / median |x|, of two medians the lower",
+        "max |x| / median |x|, the lower of two medians",
         "after Sun et al. 2024, Massive Activations in Large Language Models",
         range=AT_LEAST_1,
         resampling="",

@@ -24,8 +24,8 @@ from anisoscope.metrics.logit_lens import Unembedding
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
 TRUE = (
-    "y the token that the point is to predict: the next, or of masked characters its own; points "
-    "without left out"
+    "y the token that the point is to predict: the next, or for masked characters its own; points "
+    "without one are left out"
 )
 QUANTITIES = {
     "logit_lens_entropy": magnitude(
@@ -55,9 +55,9 @@ QUANTITIES = {
     ),
     "logit_lens_settled": share(
         "share of answers that are settled",
-        "share of points whose largest logit, at this layer and all behind it, is where the output "
-        "has it; 1 less its mean over blocks is the mean share of the blocks before the answer "
-        "settles",
+        "share of points whose largest logit, at this layer and all later ones, is where the "
+        "output has it; 1 less its mean over blocks is the mean share of the blocks before the "
+        "answer settles",
     ),
     "unembedding_alignment": share(
         "alignment with the unembedding",
@@ -69,7 +69,7 @@ QUANTITIES = {
     "target_token_collapse": Quantity(
         "collapse of the points of one true token",
         "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means "
-        f"of the K true tokens and of all n points, {TRUE}; 0 where tokens say nothing of the "
+        f"of the K true tokens and of all n points, {TRUE}; 0 where tokens say nothing about the "
         "points",
         "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
         range=AT_MOST_1,

@@ -11,7 +11,7 @@ from anisoscope.metrics.leading import lower_median
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
 SUN = "Sun et al. 2024, Massive Activations in Large Language Models"
-PEAK = "max_j |x_ij| / median_j |x_ij|, of two medians the lower; vectors of zeros are left out"
+PEAK = "max_j |x_ij| / median_j |x_ij|, the lower of two medians; vectors of zeros are left out"
 
 READERS = {  # each reads the cloud, and weights 1 or 0 of its points
     "top_coordinate_variance_share": outliers.top_coordinate_variance_share,
@@ -64,8 +64,7 @@ MASSIVE_POINTS = {
     ),
     "long_points": share(
         "share of long points",
-        "share of the points whose norm exceeds the median norm, of two the lower, by a factor "
-        "above `ratio`",
+        "share of the points whose norm exceeds the (lower) median norm by a factor above `ratio`",
         dims=("layer", "ratio"),
     ),
 }

@@ -33,7 +33,7 @@ CHANCE = {
     f"says what this direction adds; {SAME_SPECTRUM}",
 }
 POWER_LAW = {"nulls": (ISOTROPIC,), "null_words": f"{SAMPLING}; {SAME_SPECTRUM}"}
-UNBIASED = "takes off by itself what sampling adds; none says more"
+UNBIASED = "it corrects for sampling itself, so no null model says more"
 QUANTITIES = {
     "anisotropy": share("anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, **CHANCE),
     "anisotropy_uncentered": share(

@@ -13,8 +13,8 @@ TRAJECTORY = {
     "curvature": Quantity(
         "curvature from token to token (contextual curvature)",
         "mean of arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of "
-        "the cloud whose neighbors in the window are in it too; 0 of a straight path, pi/2 of "
-        "independent steps, 2 pi/3 of independent points",
+        "the cloud whose neighbors in the window are in it too; 0 for a straight path, pi/2 for "
+        "independent steps, 2 pi/3 for independent points",
         "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural "
         "trajectories; by layer as in arXiv 2604.23985, whose formula is reconstructed",
         range=(0.0, math.pi),
@@ -35,7 +35,7 @@ TRAJECTORY = {
     ),
     "curvature_points": count(
         "points whose curvature is known",
-        "points whose tokens before and behind are in the cloud, at other places in space",
+        "points whose tokens before and after are in the cloud, at other places in space",
     ),
 }
 WINDOWS = {

@@ -72,7 +72,7 @@ class Listener(contextlib.ExitStack):
         super().__init__()
         self.loaded, self.keep, self.heads, self.plain = loaded, keep, heads, plain
         self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
-        self.calls: list[AttentionCall] = []  # of the blocks
+        self.calls: list[AttentionCall] = []  # attention calls of the blocks
         self.depth = 0  # number of blocks that are running
 
     def __enter__(self) -> "Listener":

@@ -25,7 +25,7 @@ class Header(NamedTuple):
 
     path: pathlib.Path
     architecture: str
-    keys: dict[str, Any]  # of the architecture, without its name
+    keys: dict[str, Any]  # keys of the architecture, without its name
     tensors: dict[str, str]  # the type of each
     factors: np.ndarray | None  # FREQUENCIES
 
@@ -81,7 +81,7 @@ def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, 
 
 
 def _implied_keys(settings: Any) -> dict[str, Any]:
-    """Return values of unread keys that only restate what the model does."""
+    """Return the values of unread keys that only repeat what the model does anyway."""
     width = getattr(settings, "head_dim", None)
     width = width or settings.hidden_size // settings.num_attention_heads
     rope = getattr(settings, "rope_parameters", None) or {}

@@ -151,7 +151,7 @@ def open_model(
         loaded = load_model.load_model(location, config.pretrained)
         tokenizer = load_model.read_tokenizer(location) if tokenizer is None else tokenizer
     elif revision is not None:
-        raise UserError("revision is of a hub name or a local folder, and the model is in memory")
+        raise UserError("revision is for a hub name or a local folder, but the model is in memory")
     else:
         loaded = model_in_memory(model, tokenizer)
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"

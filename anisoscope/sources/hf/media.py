@@ -27,7 +27,7 @@ from anisoscope.sources.hf.token_windows import InputWindows, add_ordinary
 from anisoscope.utils.errors import UserError
 
 MOST_FILES = 10_000  # drawn at random: far more than are measured
-MOST_SECONDS = 3600  # of sound
+MOST_SECONDS = 3600  # seconds of sound
 # tokens before the patches
 SPECIAL_TOKENS = ("cls_token", "distillation_token", "register_tokens")
 
@@ -132,7 +132,7 @@ MEDIA = {"pixel_values": Pictures, "input_values": Recordings, "input_features":
 
 
 class MediaFolder(NamedTuple):
-    """The record of the files, in the place of a text."""
+    """A record of the files that replaces that of a text."""
 
     name: str
     origin: str
@@ -226,7 +226,7 @@ def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
             own_mode = picture.mode
             if own_mode[0] not in "IF":
                 return picture.convert(mode)
-    except Exception as error:  # of Pillow or its plugins
+    except Exception as error:  # any error of Pillow or its plugins
         raise UserError(f"data.path: {file} cannot be read as a picture; move it away") from error
     what = f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a color"
     raise UserError(f"{what}; save it with 8 bits")
@@ -251,7 +251,7 @@ def read_recording(file: pathlib.Path) -> tuple[np.ndarray, int]:
     try:
         with warnings.catch_warnings(action="ignore"):  # about chunks that hold no sound
             rate, sound = wavfile.read(file)
-    except Exception as error:  # of SciPy, for damaged files and codecs
+    except Exception as error:  # any error of SciPy, for damaged files and codecs
         advice = "write it as plain PCM, or move it away"
         raise UserError(f"data.path: {file} cannot be read as a wav file; {advice}") from error
     if sound.dtype == np.uint8:

@@ -114,7 +114,7 @@ def _check_memory(name: str, settings: Any, dtype: str) -> None:
     try:
         with torch.device("meta"):
             skeleton = transformers.AutoModel.from_config(settings)
-    except Exception:  # of any class, with settings of any kind
+    except Exception:  # models of any class, with any settings
         return
     number_size = getattr(torch, dtype).itemsize
     size = sum(parameter.numel() * number_size for parameter in skeleton.parameters())

@@ -1,8 +1,8 @@
 """Attach a recorder to named PyTorch modules by forward hooks.
 
-The innermost call around a hook point that takes a model's inputs tells its sequences and padding. In
-an encoder–decoder that is the call of the encoder or the decoder, in a model of pictures and text the
-call of a tower. This file needs PyTorch only. Letters: M rows of a pass.
+The innermost call around a hook point that takes a model's inputs shows its sequences and padding.
+In an encoder–decoder that is the call of the encoder or the decoder, and in a model of pictures and
+text the call of a tower. This file needs PyTorch only. Letters: M rows of a pass.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class ModuleCall:
         self, module: nn.Module, source: nn.Module, parameters: list[str], args: tuple, kwargs: dict
     ):
         self.module, self.parameters = module, parameters
-        self.source = source  # what hook points share that read the same sequences
+        self.source = source  # shared by hook points that read the same sequences
         self.arguments = dict(zip(parameters, args, strict=False)) | kwargs
         self.continues = any(_is_filled(self.arguments.get(name)) for name in CACHES)
         sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()

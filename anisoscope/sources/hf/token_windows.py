@@ -39,7 +39,7 @@ class InputWindows(NamedTuple):
     context: int  # positions of a window
     attributes: dict[str, Any]  # what tables record
     tokens_per_position: int = 1
-    # of a text only
+    # only for a text
     rows_NT: np.ndarray | None = None  # all windows of the text, in order
     counts_V: np.ndarray | None = None  # count of each token in the text
     tokens_per_byte: float | None = None
@@ -47,7 +47,7 @@ class InputWindows(NamedTuple):
 
     @property
     def largest_token(self) -> int:
-        """Of the text, of what frames each window, and the mask token."""
+        """The largest token of the text, of the frame of each window, and the mask token."""
         return max(len(self.counts_V) - 1, int(self.probe.tokens_GWT.max()), self.mask_token or 0)
 
 

@@ -1,4 +1,4 @@
-"""Write tables of hook points during a training with the Trainer of transformers."""
+"""Write tables of hook points while the Trainer of transformers trains a model."""
 
 import contextlib
 import pathlib
@@ -31,7 +31,7 @@ class MeasureCallback(transformers.TrainerCallback):
         if later := [step for step in tables if step > state.global_step]:
             what = f"has a table of step {min(later)}, but training begins at {state.global_step}"
             raise ValueError(f"folder: {self.folder} {what}; name another folder")
-        self.stack.close()  # hooks of a training that broke off
+        self.stack.close()  # hooks of a training run that was aborted
         model, seed = kwargs["model"], self.options["seed"]
         self.recorder = Recorder(model, self.hook_points, None, self.points, seed)
         self._listen(self.on == "evaluate")  # an evaluation may precede the first step
@@ -56,7 +56,7 @@ class MeasureCallback(transformers.TrainerCallback):
     def _listen(self, active: bool) -> None:
         """Keep hooks in place only while passes are recorded.
 
-        A training that breaks off calls no method that could remove them.
+        A training run that is aborted calls no method that could remove them.
         """
         self.stack.close()
         if active and self.recorder is not None:

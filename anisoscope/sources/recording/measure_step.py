@@ -1,4 +1,4 @@
-"""Measure a step of a training into a folder: a table per step, and the joined table.
+"""Measure steps of a training run into a folder: a table for each step, and the joined table.
 
 The figures over training read the joined table.
 """
@@ -44,25 +44,26 @@ def measure_step(
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Measure a step of any training loop into a folder, which the figures over training read.
+    """Measure one step of any training loop, and add it to a folder for figures over training.
 
     Args:
         x: a Recorder, which then begins its next sample; or vectors as for `measure`.
-        step: of the training, a whole number from 0 to 2^31 - 1.
-        folder: a new folder, or one that this function has written: measurements/<step>.nc, and
-            results.nc and results.csv of all steps, which alone are overwritten.
-        clusters: as for `measure`; a Recorder has them.
-        layer_names: names of the layers, which join steps; a Recorder uses its hook points.
+        step: the training step, a whole number from 0 to 2^31 - 1.
+        folder: a new folder, or one that this function has written. It holds
+            measurements/<step>.nc, and results.nc and results.csv of all steps; only these two
+            are overwritten.
+        clusters: as for `measure`; a Recorder provides its own.
+        layer_names: names that match layers across steps; a Recorder uses its hook points.
         families: as for `measure`.
         nulls: as for `measure`.
-        seed: of the folds and of the null model.
+        seed: random seed of the folds and the null models.
 
     Returns:
         A Dataset of all steps so far, with the dimensions (step, statistic, layer, …).
 
     Raises:
         ValueError: the step exists already, its layers differ from earlier steps, or it cannot be
-            measured; in one line, and the folder is unchanged.
+            measured; the message is one line, and the folder is unchanged.
 
     >>> import tempfile
     >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))

@@ -41,7 +41,7 @@ class Reservoir:
 
     def __init__(self, size: int, rng: np.random.Generator):
         self.size, self.rng, self.offered, self.sequences = size, rng, 0, 0
-        self.names: list[str] = []  # of the N hook points, after the first pass
+        self.names: list[str] = []  # names of the N hook points, after the first pass
         self.x_NSD = np.zeros((0, size, 0), np.float32)
         self.cluster_S, self.position_S = np.zeros(size, np.int64), np.zeros(size, np.int64)
 
@@ -108,7 +108,7 @@ class Reservoir:
 
 
 class Pass:
-    """The rows of one pass; a pass that breaks off or does not fit leaves nothing."""
+    """The rows of one pass; a pass that is aborted or does not fit leaves nothing."""
 
     def __init__(self, recorder: Recorder):
         self.recorder, self.reservoir = recorder, recorder.reservoir

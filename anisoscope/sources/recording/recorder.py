@@ -208,7 +208,7 @@ def record(
     restart. An aborted pass records nothing; a pass that cannot be recorded causes a warning.
 
     Args:
-        model: a torch.nn.Module; or a function, as of JAX, that is called as `recorder(…)` with
+        model: a torch.nn.Module; or a function, such as one of JAX, called as `recorder(…)` with
             the same outputs, also inside of `jax.jit`.
         hook_points: for a module, names of submodules or {name: submodule}. Each must run once per
             pass and return (batch, tokens, width) or (batch, width), as its only or first output.

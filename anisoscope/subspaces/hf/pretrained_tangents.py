@@ -116,9 +116,9 @@ def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
         removed = "removed" if study.width < facts["full_width"] else "kept"
         share = f"share of the gradient {facts['largest_ones_share']:.1g}"
         print(f"{source.name}: vector of ones: {removed} ({share})")
-        print(f"{source.name}: matrices not known, and NaN: {facts['matrices_missing']}")
+        print(f"{source.name}: unknown matrices, which are NaN: {facts['matrices_missing']}")
         if not study.early:
-            what = f"no early subspaces: they need {LEAST_EARLY} revisions of a training"
+            what = f"no early subspaces: they need {LEAST_EARLY} revisions of a model"
             print(
                 f"{source.name}: {what} that are early (tangents.early_fraction), and a later one"
             )

@@ -52,7 +52,7 @@ def test_of_every_decoder_the_last_layer_is_read_as_the_model_s_own_logits(name)
 
 
 def test_every_layer_is_read_so_and_told_the_next_token(monkeypatch):
-    """Of windows that special tokens begin and end: none of these is told."""
+    """Windows begin and end with special tokens: none of these is a target."""
     loaded, kept, batch = scatter("SmolLM2"), [], activations.measure_batch
     monkeypatch.setattr(
         activations, "measure_batch", lambda *given: kept.append(given) or batch(*given)

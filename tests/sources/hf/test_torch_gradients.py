@@ -34,7 +34,7 @@ MISSING |= dict.fromkeys(("OLMoE", "Mixtral", "Qwen3, experts", "gpt-oss"), OF_B
 
 
 def windows_of(vocabulary, length=12, count=8, folds=4, points=32, seed=0):
-    """Every position scored, as of a decoder of ours."""
+    """Windows with every position scored, as for a decoder of ours."""
     rng = np.random.default_rng(seed)
     text = rng.integers(0, vocabulary, (folds, count // folds, length + 1)).astype(np.int32)
     settings = TangentsConfig(points=points, folds=folds, windows=count)

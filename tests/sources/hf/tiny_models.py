@@ -120,7 +120,7 @@ def windows(spelled=None, written=None, special=False, tokens_per_position=1):
 
 
 def as_windows(tokens_WT):
-    """Of these tokens alone, without special ones."""
+    """Windows of these tokens only, without special tokens."""
     found = make_probe(tokens_WT.ravel(), tokens_WT.shape[1], 64, 1, 2, 0)
     found = found._replace(tokens_GWT=tokens_WT[None], shuffled_GWT=tokens_WT[None])
     return InputWindows(
