@@ -18,7 +18,7 @@ def programs_are_shared(monkeypatch):
         return PROGRAMS[key]
 
     for module in (loop, replay):
-        monkeypatch.setattr(module, "make_program", make)
+        monkeypatch.setattr(module, "make_train_program", make)
 
 
 PROGRAMS = {}
