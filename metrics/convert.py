@@ -198,7 +198,7 @@ def check_matrix(shape: tuple[int, ...], what: str) -> None:
 
 def order_rows(labeled: Any, x: Any, what: str) -> Any:
     """Put rows into the order of x by their indexes, where both have one."""
-    labels, index = _index(labeled, 0), _index(x, -2)
+    labels, index = point_index(labeled, 0), point_index(x, -2)
     if labels is None or index is None or labels.equals(index):
         return labeled
     if not (index.is_unique and labels.is_unique and index.isin(labels).all()):
@@ -210,7 +210,7 @@ def order_rows(labeled: Any, x: Any, what: str) -> Any:
     return labeled.iloc[order]
 
 
-def _index(x: Any, axis: int) -> Any:
+def point_index(x: Any, axis: int) -> Any:
     """Return the labels of points: the index, or a DataArray's coordinate along dimension `axis`."""
     if hasattr(x, "iloc"):
         return x.index

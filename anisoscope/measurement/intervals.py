@@ -100,7 +100,10 @@ def weight_replicates(
 
 
 def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
-    """Move the sections of a batch to the value on the whole batch, and scale their deviations."""
+    """Move the sections of a batch to the value on the whole batch, and scale their deviations.
+
+    NaN where the whole has a scale and its sections, with too few points, have none.
+    """
     values = np.asarray(values, np.float64)
     if kind == "jackknife" or values.shape[1] < 3:
         return values
@@ -108,7 +111,8 @@ def _comparable(values: np.ndarray, kind: str) -> np.ndarray:
     unit, unit_sections = (
         np.sqrt(x * (1 - x)) if kind == "share_sections" else x for x in (whole, mean)
     )
-    scale = np.divide(unit, unit_sections, out=np.ones_like(whole), where=unit_sections != 0)
+    without = np.where(unit == 0, 1.0, np.nan)
+    scale = np.divide(unit, unit_sections, out=without, where=unit_sections != 0)
     return np.concatenate([whole, whole + scale * (values[:, 1:] - mean)], axis=1)
 
 

@@ -127,6 +127,9 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
             ends = {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
             frame = frame.assign(**ends)
         further = [dim for dim in frame.index.names if dim not in PLACES]
+        if len(further) > 1:
+            what = f"{name} has the dimensions {', '.join(map(str, further))}"
+            raise ValueError(f"{what}; select a place on all but one of them")
         frame = frame.reset_index().rename(
             columns={"block": "layer"} | dict.fromkeys(further, "at")
         )
@@ -143,7 +146,11 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
         frame["layer_name"] = frame["layer"].map(words)
         columns.insert(columns.index("head"), "layer_name")
     frame = frame.reindex(columns=columns)
-    whole = [name for name in ("layer", "head") if is_numeric_dtype(frame[name])]
+    whole = [
+        name
+        for name in ("layer", "head")
+        if is_numeric_dtype(frame[name]) and (frame[name].dropna() % 1 == 0).all()
+    ]
     return frame.astype(dict.fromkeys(whole, "Int64"))
 
 

@@ -3,7 +3,7 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
-import operator
+import numbers
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from anisoscope.metrics.convert import (
     as_vectors,
     check_precision,
     order_rows,
+    point_index,
     real_numbers,
 )
 from anisoscope.utils.settings import LARGEST_SEED
@@ -57,12 +58,14 @@ def make_settings(
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
         raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
-    folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
+    for name, value in (("folds", folds), ("seed", seed)):
+        if not isinstance(value, numbers.Integral):
+            raise TypeError(f"{name} is {value!r}; pass a whole number")
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
     if not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed is {seed}; pass 0 to {LARGEST_SEED}")
-    return MeasureConfig(families=families, nulls=nulls, folds=folds, seed=seed)
+    return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
 
 
 def choose_families(
@@ -90,6 +93,7 @@ def choose_families(
 
 def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
     """Check the shape of vectors of any library, and number the cluster of each point."""
+    check_same_points(x)
     clusters = align(clusters, x, "clusters")
     token_positions = align(token_positions, x, "token_positions")
     x = as_arrays(x)
@@ -122,6 +126,14 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
             )
         time_P = time_P.astype(np.int32)
     return Vectors(layers, cluster_P, time_P, len(shape) == 2)
+
+
+def check_same_points(*vectors: Any) -> None:
+    """Raise ValueError where layers have indexes of points that differ."""
+    layers = [layer for x in vectors for layer in (x if isinstance(x, list | tuple) else [x])]
+    indexes = [index for x in layers if (index := point_index(x, -2)) is not None]
+    if not all(index.equals(indexes[0]) for index in indexes):
+        raise ValueError("the indexes of layers differ; put the points of all into one order")
 
 
 def align(labels: Any, x: Any, name: str) -> np.ndarray | None:

@@ -113,7 +113,7 @@ def measure(
         values, attributes = array_chunks.measure_chunks(vectors, chunks, settings, "measure", lens)
         table = make_table(values, settings, attributes, layer_names)
         if metrics:
-            table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, seed)
+            table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, settings)
         warn_of_missing(table)
         return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
 

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -182,12 +181,11 @@ def compare(
     for x in (a, b):
         if isinstance(x, str | os.PathLike):
             raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")
+    array_checks.check_same_points(a, b)
     vectors_a, vectors_b = (array_checks.read_vectors(x, clusters) for x in (a, b))
     points, points_b = vectors_a.shape[0], vectors_b.shape[0]
     if points != points_b:
         raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
-    if isinstance(a, pd.DataFrame) and isinstance(b, pd.DataFrame) and not a.index.equals(b.index):
-        raise ValueError("the indexes of a and b differ; put the points of both into one order")
     sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
     floats = array_chunks.WORK * (2 * sizes[0] + sizes[1])
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"
@@ -198,19 +196,30 @@ def compare(
     )
     chunks = cut_chunks(vectors_a, 1, folds, seed)
     with library_call(quiet):
-        clouds = PairedClouds(a_NPD, b_MPE, a_NPD[:, _draw_order(vectors_a, seed)])
+        clouds = PairedClouds(a_NPD, b_MPE, _permute(a_NPD, vectors_a.cluster_P, seed))
         table = measure_batches([[clouds]], chunks[0].folds, ("all",))
     attributes = describe(vectors_a, chunks) | {"seed": seed}
     attributes |= dict(zip(("first", "second"), labels, strict=True))
     return table.isel(positions=0, drop=True).assign_attrs(attributes)
 
 
-def _draw_order(vectors: array_checks.Vectors, seed: int) -> np.ndarray:
-    """Draw the order of the points in the null model: whole clusters in random order."""
-    rng, points, cluster_P = np.random.default_rng(seed), vectors.shape[0], vectors.cluster_P
+def _permute(a_NPD: np.ndarray, cluster_P: np.ndarray | None, seed: int) -> np.ndarray:
+    """Pair each point of `b` with a point of `a` from another cluster; NaN for a single cluster.
+
+    The clusters form a circle in random order, which is turned by the points of the largest. So
+    only a cluster with more than half of the points meets itself. Without clusters the points are
+    turned by a random number.
+    """
+    rng, points = np.random.default_rng(seed), a_NPD.shape[1]
     if cluster_P is None:
-        return np.roll(np.arange(points), rng.integers(1, points))
-    return np.argsort(rng.permutation(cluster_P.max() + 1)[cluster_P], kind="stable")
+        return np.roll(a_NPD, -rng.integers(1, points), axis=1)
+    size_K = np.bincount(cluster_P)
+    if len(size_K) == 1:
+        return np.full_like(a_NPD, np.nan)
+    circle_P = np.argsort(rng.permutation(len(size_K))[cluster_P], kind="stable")
+    permuted_NPD = np.empty_like(a_NPD)
+    permuted_NPD[:, circle_P] = a_NPD[:, np.roll(circle_P, -size_K.max())]
+    return permuted_NPD
 
 
 def write_similarity(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:

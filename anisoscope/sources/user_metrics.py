@@ -11,6 +11,7 @@ import jax
 import numpy as np
 import xarray as xr
 
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
@@ -39,10 +40,13 @@ def add_metrics(
     metrics: Mapping[str, Metric],
     layers: list[Any],
     chunks: list[Chunk],
-    seed: int,
+    settings: MeasureConfig,
 ) -> xr.Dataset:
     """Add a user's functions of a cloud to a table: mean, std, 95 % interval, and excess."""
-    null_models = table[NULL].values.tolist() if NULL in table.dims else []
+    null_models, seed = table[NULL].values.tolist() if NULL in table.dims else [], settings.seed
+    if GAUSSIAN in settings.nulls and GAUSSIAN not in null_models:
+        null_models.append(GAUSSIAN)
+        table = table.reindex({NULL: null_models}) if NULL in table.dims else table
     schema = {}
     for name, metric in metrics.items():
         text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]

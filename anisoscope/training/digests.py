@@ -80,7 +80,7 @@ def _exchange(
 ) -> dict[tuple[str, int], bytes]:
     """Collect the digests of parts that other processes hash; zeros stand for an unknown one."""
     rows = [np.frombuffer(own.get(number, bytes(32)), np.uint8) for number in numbers]
-    joined = multihost_utils.process_allgather(np.stack(rows)).max(axis=0)
+    joined = processes.gather(np.stack(rows)).max(axis=0)
     return {number: row.tobytes() for number, row in zip(numbers, joined, strict=True)}
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anisoscope.utils.errors import LostProcessError, RunError, Stopped, UserError
 from anisoscope.utils.progress import progress_bar
@@ -36,12 +36,33 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
+@functools.cache
+def _gatherer() -> tuple[NamedSharding, Callable[[jax.Array], jax.Array]]:
+    """Return how an array lies on one device of each process, and a program that copies it to all."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    mesh = Mesh(np.array([first[process] for process in sorted(first)]), "process")
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    copy = jax.jit(lambda x: x, out_shardings=everywhere)
+    return NamedSharding(mesh, PartitionSpec("process")), copy
+
+
+def gather(x: np.ndarray) -> np.ndarray:
+    """Stack the arrays of all processes on a new first axis.
+
+    `multihost_utils.process_allgather` uses all devices and waits for the first: the next one may
+    begin while the last still runs on another device, and gloo then mixes up their messages.
+    """
+    sharding, copy = _gatherer()
+    parts = jax.make_array_from_process_local_data(sharding, x[None])
+    return np.asarray(copy(parts).addressable_data(0))
+
+
 def largest_over_processes(*values: float) -> list[float]:
     """Return the maximum of each value over all processes."""
     if jax.process_count() == 1:
         return list(values)
     try:
-        return multihost_utils.process_allgather(np.asarray(values, np.float32)).max(0).tolist()
+        return gather(np.asarray(values, np.float32)).max(axis=0).tolist()
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # a broken connection
         raise _lost(error) from error
 

@@ -155,7 +155,7 @@ def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="layer 1 of b: 1 of 1152 numbers are not finite"):
         anisoscope.compare(A, infinite)
     frame = pd.DataFrame(A[0])
-    with pytest.raises(ValueError, match="indexes of a and b differ"):
+    with pytest.raises(ValueError, match="indexes of layers differ"):
         anisoscope.compare(frame, frame[::-1])
     with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
         anisoscope.compare("gpt2", "gpt2")

@@ -39,6 +39,7 @@ from anisoscope.metrics.similarity import (
 SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SINK_FROM = 0.3  # mean weight on the first token
+ROWS = ", rows i of two keys or more"
 OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
 
 
@@ -83,7 +84,7 @@ ATTENTION = {
     ),
     "score_std_within": magnitude(
         "deviation of scores within rows",
-        "sqrt(mean_i var_j s_ij), visible pairs, rows of two keys or more",
+        f"sqrt(mean_i var_j s_ij), visible pairs{ROWS}",
     ),
     "score_of_means": Quantity(
         "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
@@ -94,15 +95,15 @@ ATTENTION = {
     ),
     "attention_entropy": magnitude(
         "attention entropy",
-        "mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys, whatever the model "
-        "does with s",
+        f"mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys{ROWS}, whatever the "
+        "model does with s",
         INHERENT,
         units="nat",
     ),
-    "attention_max": share("largest attention", "mean_i max_j p_ij", INHERENT),
-    "attention_min": share("smallest attention", "mean_i min_j p_ij, visible j", INHERENT),
+    "attention_max": share("largest attention", f"mean_i max_j p_ij{ROWS}", INHERENT),
+    "attention_min": share("smallest attention", f"mean_i min_j p_ij, visible j{ROWS}", INHERENT),
     "attention_first_token": share(
-        "attention on the first token", "mean of p_i0 over the rows i that see it", SINK
+        "attention on the first token", f"mean of p_i0 over the rows i that see it{ROWS}", SINK
     ),
     "attention_most_attended": share(
         "attention on the most attended position",

@@ -69,14 +69,16 @@ def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, poole
     Where texts are `pooled`, there must be enough texts too.
     """
     measure, ids, count, empty = config.measure, [], 0, 0
-    points = measure.points * measure.batches
+    points, special = measure.points * measure.batches, config.special_tokens
+    end = special_frame(tokenizer)[1] if special else []
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
-        special = config.special_tokens
         tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"]
         if not tokens:
             empty += 1
             continue
-        ids.append(np.asarray(tokens[: config.window], np.int32))
+        if len(tokens) > config.window:
+            tokens = tokens[: config.window - len(end)] + end
+        ids.append(np.asarray(tokens, np.int32))
         count += len(ids[-1])
         if count >= OFFERED * points and not (pooled and len(ids) < points):
             break

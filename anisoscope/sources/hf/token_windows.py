@@ -75,7 +75,8 @@ def read_texts(texts: Any) -> Text:
         except UnicodeDecodeError as error:
             raise UserError(f"texts: {path} is not UTF-8; pass a list of texts") from error
         return Text(path.name, content, [x for x in LINE_ENDS.split(content) if x.strip()])
-    columns = texts if isinstance(texts, Mapping) else getattr(texts, "column_names", None)
+    columns = getattr(texts, "column_names", getattr(texts, "columns", None))
+    columns = texts if isinstance(texts, Mapping) else columns
     if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
         what = f"no column is named text, only {', '.join(map(str, columns))[:40]}"
         raise UserError(f"texts: {what}; pass a list of texts, one split or a column")
