@@ -10,6 +10,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from anisoscope.utils import processes
+
 SPLIT = re.compile(r"(\d+)/(\d+):[0-9a-f]{64}")
 
 

@@ -111,6 +111,8 @@ def test_sections_of_a_share_carry_their_error_as_shares_do():
 def test_replicates_that_are_all_alike_have_no_error(value, kind):
     summary = estimate(np.full((2, 5), value), kind)
     assert summary.low == summary.high == value
+    few = np.array([[0.5, *4 * [value]]])  # as of 10 neighbors among 11 points
+    assert np.isnan(estimate(few, kind)[1:]).all()
 
 
 def test_without_replicates_the_batches_are_the_sample_and_one_alone_has_no_interval():

@@ -133,9 +133,14 @@ def test_tidy_has_one_row_a_number(whole):
 
 def test_a_frame_has_the_names_of_layers_and_of_blocks(whole):
     names = {"layer": list("wxyz"), "block": list("abc")}
-    frame = to_frame(whole[0].sel(step=7, positions="all", drop=True).assign_coords(names))
+    table = whole[0].sel(step=7, positions="all", drop=True)
+    frame = to_frame(table.assign_coords(names))
     for metric, dim in (("twonn", "layer"), ("query_drift", "block")):
         assert list(frame[frame.metric == metric].layer.unique()) == names[dim]
+    halves = table.assign_coords(layer=[0.5, 1.0, 1.5, 2.0])
+    assert list(to_frame(halves).layer.dropna().unique())[:4] == [0.5, 1.0, 1.5, 2.0]
+    with pytest.raises(ValueError, match="has the dimensions "):
+        to_frame(xr.concat([table, table], "repetition"))
 
 
 def test_scores_are_those_of_the_step_and_missing_where_there_are_none():

@@ -147,6 +147,28 @@ def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_n
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("layer of first", "layer of second")
 
 
+def test_the_null_model_pairs_other_clusters_whatever_the_order_of_the_rows():
+    label_P, rng = np.repeat(np.arange(8), 16), np.random.default_rng(0)
+    a_PD = 3 * rng.standard_normal((8, 4))[label_P] + rng.standard_normal((128, 4))
+    order_P = np.argsort(rng.random(128))  # clusters and their points are scattered
+    one, other = (
+        two_models._permute(x[None], y, 0)[0]
+        for x, y in ((a_PD, label_P), (a_PD[order_P], label_P[order_P]))
+    )
+    centers = np.stack([a_PD[label_P == k].mean(axis=0) for k in range(8)])
+    for permuted_PD, own_P in ((one, label_P), (other, label_P[order_P])):
+        found = [permuted_PD[own_P == k].mean(axis=0) for k in range(8)]
+        distance = np.linalg.norm(np.stack(found)[:, None] - centers, axis=-1)
+        assert sorted(distance.argmin(axis=1)) == list(range(8))  # each cluster, as a whole,
+        np.testing.assert_allclose(distance.min(axis=1), 0, atol=1e-6)
+        assert (distance.argmin(axis=1) != np.arange(8)).all()  # beside another
+    two = anisoscope.compare(a_PD, a_PD, label_P // 4, folds=1)
+    assert (two.cka_excess.sel(statistic="mean") > 0.05).all()  # exchanged, not left in place
+    alone = anisoscope.compare(a_PD, a_PD, 0 * label_P, folds=1)
+    assert alone.cka_excess.isnull().all()
+    np.testing.assert_allclose(alone.cka.sel(statistic="mean"), 1, rtol=1e-5)
+
+
 def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="a has 128 points and b 120"):
         anisoscope.compare(A, B[:, :120])
@@ -155,8 +177,10 @@ def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="layer 1 of b: 1 of 1152 numbers are not finite"):
         anisoscope.compare(A, infinite)
     frame = pd.DataFrame(A[0])
-    with pytest.raises(ValueError, match="indexes of layers differ"):
-        anisoscope.compare(frame, frame[::-1])
+    array = xr.DataArray(A[0], dims=("point", "width"), coords={"point": np.arange(128)})
+    for a, b in ((frame, frame[::-1]), ([frame], [frame[::-1]]), (array[::-1], frame)):
+        with pytest.raises(ValueError, match="indexes of layers differ"):
+            anisoscope.compare(a, b)
     with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
         anisoscope.compare("gpt2", "gpt2")
     monkeypatch.setattr(memory, "available", lambda: 10_000)

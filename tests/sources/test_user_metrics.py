@@ -40,6 +40,15 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
         x.sel(statistic=["low", "high"]).transpose("statistic", ...) for x in both
     )
     assert ((own_low < high) & (low < own_high)).all()
+    alone = measured(CLOUDS, metrics=metrics, families="similarity", seed=5)
+    assert alone.null.values.tolist() == ["flipped", "gaussian"]
+    np.testing.assert_allclose(
+        alone.own_excess.sel(null="gaussian"),
+        table.own_excess.sel(null="gaussian"),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    assert alone.mean_cosine_excess.sel(null="flipped", statistic="mean").notnull().all()
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,9 @@ def test_vectors_are_the_model_s_own_of_each_text_alone(kind):
     assert set(picks) == {"all", "without_first_token", "without_special"}
     assert (tokens.position_N[picks["without_first_token"]] > 0).all()
     assert not tokens.special_N[picks["without_special"]].any()
+    end = tiny_models.SPECIAL.index("</s>")
+    assert max(map(len, tokens.ids)) == 12
+    assert all(ids[-1] == end for ids in tokens.ids)  # also of a text that is cut
 
 
 def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
@@ -65,7 +68,7 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
     pooled = []
     with torch.no_grad():
         for line in lines:
-            ids = torch.as_tensor([tokenizer(line)["input_ids"][:16]])
+            ids = torch.as_tensor([tokenizer(line, truncation=True, max_length=16)["input_ids"]])
             states = model(ids, output_hidden_states=True).hidden_states
             pooled.append(torch.stack([x[0].mean(0) for x in states]))
     own = anisoscope.measure(torch.stack(pooled, 1), families="similarity", nulls=())

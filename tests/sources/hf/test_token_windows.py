@@ -1,11 +1,12 @@
 import types
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.sources.hf.token_windows import cut_token_windows, validation_text
+from anisoscope.sources.hf.token_windows import cut_token_windows, read_texts, validation_text
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -52,6 +53,13 @@ def test_windows_begin_and_end_as_a_text_does():
         picks_P = found.probe.picks_SGP[2, batch]
         assert len(set(picks_P)) == 64
         assert (picks_P.reshape(2, 32) // (3 * 16) == [[0], [1]]).all()  # of their own fold
+
+
+def test_the_texts_of_a_frame_are_its_column():
+    frame = pd.DataFrame({"number": [1, 2], "text": ["one", "two"]})
+    assert read_texts(frame).parts == ["one", "two"]
+    with pytest.raises(UserError, match="no column is named text, only number"):
+        read_texts(frame[["number"]])
 
 
 def test_special_tokens_are_known_by_their_ids_wherever_they_are():
