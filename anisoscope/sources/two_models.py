@@ -164,8 +164,9 @@ def compare(
 
     Returns:
         A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
-        (statistic, layer, other_layer). Each has an excess over the null model "permuted": whole
-        clusters of `a` in random order (without clusters, all points shifted by a random number).
+        (statistic, layer, other_layer). Each has an excess over the null model "permuted": each
+        cluster of `a` beside another of `b` (without clusters, all points shifted by a random
+        number).
 
     Raises:
         ValueError: the points differ, or the input cannot be measured; the message is one line.
