@@ -4,6 +4,7 @@
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -67,11 +68,7 @@ def as_arrays(vectors: Any) -> Any:
         if any(isinstance(row, np.ma.MaskedArray) for row in vectors):
             return np.ma.stack(vectors)
         return np.asarray(vectors)
-    frames = [layer for layer in vectors if isinstance(layer, pd.DataFrame)]
-    if any(not frame.index.equals(frames[0].index) for frame in frames):
-        raise ValueError(
-            "layers are DataFrames whose rows have different labels; bring the rows into the same order"
-        )
+    check_same_points(vectors)
     return [as_arrays(layer) for layer in vectors]
 
 
@@ -208,6 +205,13 @@ def order_rows(labeled: Any, x: Any, what: str) -> Any:
     if hasattr(labeled, "isel"):
         return labeled.isel({labeled.dims[0]: order})
     return labeled.iloc[order]
+
+
+def check_same_points(layers: Iterable[Any]) -> None:
+    """Raise ValueError where the points of layers have labels that differ."""
+    indexes = [index for x in layers if (index := point_index(x, -2)) is not None]
+    if not all(index.equals(indexes[0]) for index in indexes):
+        raise ValueError("the points of layers have different labels; put all into one order")
 
 
 def point_index(x: Any, axis: int) -> Any:

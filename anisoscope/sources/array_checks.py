@@ -20,7 +20,6 @@ from anisoscope.metrics.convert import (
     as_vectors,
     check_precision,
     order_rows,
-    point_index,
     real_numbers,
 )
 from anisoscope.utils.settings import LARGEST_SEED
@@ -93,7 +92,6 @@ def choose_families(
 
 def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
     """Check the shape of vectors of any library, and number the cluster of each point."""
-    check_same_points(x)
     clusters = align(clusters, x, "clusters")
     token_positions = align(token_positions, x, "token_positions")
     x = as_arrays(x)
@@ -126,14 +124,6 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
             )
         time_P = time_P.astype(np.int32)
     return Vectors(layers, cluster_P, time_P, len(shape) == 2)
-
-
-def check_same_points(*vectors: Any) -> None:
-    """Raise ValueError where layers have indexes of points that differ."""
-    layers = [layer for x in vectors for layer in (x if isinstance(x, list | tuple) else [x])]
-    indexes = [index for x in layers if (index := point_index(x, -2)) is not None]
-    if not all(index.equals(indexes[0]) for index in indexes):
-        raise ValueError("the indexes of layers differ; put the points of all into one order")
 
 
 def align(labels: Any, x: Any, name: str) -> np.ndarray | None:

@@ -26,7 +26,7 @@ from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.metrics.convert import ArrayLike, as_vectors
+from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
@@ -182,7 +182,7 @@ def compare(
     for x in (a, b):
         if isinstance(x, str | os.PathLike):
             raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")
-    array_checks.check_same_points(a, b)
+    check_same_points([y for x in (a, b) for y in (x if isinstance(x, list | tuple) else [x])])
     vectors_a, vectors_b = (array_checks.read_vectors(x, clusters) for x in (a, b))
     points, points_b = vectors_a.shape[0], vectors_b.shape[0]
     if points != points_b:

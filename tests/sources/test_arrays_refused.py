@@ -47,7 +47,7 @@ LENS = (None, np.ones((4, WIDTH)))
         (np.int64(CLOUDS[0] * 10) + 2**60, {}, "of the spread of int64 numbers"),
         ((CLOUDS[0] + 0j).view(Tensor), {}, "pass their real part"),
         (FRAME.assign(c=pd.Categorical(EACH // 8)), {}, "column 'c' has type category"),
-        ([FRAME, FRAME[::-1]], {}, "rows have different labels"),
+        ([FRAME, FRAME[::-1]], {}, "have different labels"),
         (xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")), {}, "transpose"),
         (CLOUDS, {"clusters": np.arange(95)}, "clusters have shape"),
         (CLOUDS, {"clusters": np.float32(EACH // 8 + 2**25)}, "pass integers"),

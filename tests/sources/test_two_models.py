@@ -179,7 +179,7 @@ def test_points_that_differ_are_refused(monkeypatch):
     frame = pd.DataFrame(A[0])
     array = xr.DataArray(A[0], dims=("point", "width"), coords={"point": np.arange(128)})
     for a, b in ((frame, frame[::-1]), ([frame], [frame[::-1]]), (array[::-1], frame)):
-        with pytest.raises(ValueError, match="indexes of layers differ"):
+        with pytest.raises(ValueError, match="different labels"):
             anisoscope.compare(a, b)
     with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
         anisoscope.compare("gpt2", "gpt2")
