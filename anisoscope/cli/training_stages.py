@@ -118,11 +118,7 @@ def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
         return config
     try:
         dtype = read_json(root / "config.json", "")["model"]["dtype"]
-    except (
-        UserError,
-        KeyError,
-        TypeError,
-    ):  # no run, or an unreadable one: `claim_folders` reports it
+    except (UserError, KeyError, TypeError):  # no run; an unreadable one is reported later
         dtype = compute_type("auto")
     return replace(config, {"model.dtype": dtype})
 
