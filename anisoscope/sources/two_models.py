@@ -166,7 +166,7 @@ def compare(
         A Dataset of `cka` (linear CKA), `cka_unbiased` and `neighbor_overlap` with the dimensions
         (statistic, layer, other_layer). Each has an excess over the null model "permuted": each
         cluster of `a` beside another of `b` (without clusters, all points shifted by a random
-        number).
+        number, at least a quarter of them).
 
     Raises:
         ValueError: the points differ, or the input cannot be measured; the message is one line.
@@ -209,11 +209,12 @@ def _permute(a_NPD: np.ndarray, cluster_P: np.ndarray | None, seed: int) -> np.n
 
     The clusters form a circle in random order, which is turned by the points of the largest. So
     only a cluster with more than half of the points meets itself. Without clusters the points are
-    turned by a random number.
+    turned by a quarter to three quarters of them.
     """
     rng, points = np.random.default_rng(seed), a_NPD.shape[1]
     if cluster_P is None:
-        return np.roll(a_NPD, -rng.integers(1, points), axis=1)
+        least = max(1, points // 4)  # points near one another may be alike
+        return np.roll(a_NPD, -rng.integers(least, points - least + 1), axis=1)
     size_K = np.bincount(cluster_P)
     if len(size_K) == 1:
         return np.full_like(a_NPD, np.nan)
