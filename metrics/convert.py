@@ -216,9 +216,11 @@ def check_same_points(layers: Iterable[Any]) -> None:
 
 def point_index(x: Any, axis: int) -> Any:
     """Return the labels of points: the index, or a DataArray's coordinate along dimension `axis`."""
+    if getattr(x, "ndim", 0) < -axis:  # a row: its labels are of columns
+        return None
     if hasattr(x, "iloc"):
         return x.index
-    return x.indexes.get(x.dims[axis]) if hasattr(x, "indexes") and x.ndim >= -axis else None
+    return x.indexes.get(x.dims[axis]) if hasattr(x, "indexes") else None
 
 
 def _wide(array: np.ndarray) -> np.ndarray:

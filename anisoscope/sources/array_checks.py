@@ -3,7 +3,7 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
-import numbers
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -57,14 +57,15 @@ def make_settings(
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
         raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
-    for name, value in (("folds", folds), ("seed", seed)):
-        if not isinstance(value, numbers.Integral):
-            raise TypeError(f"{name} is {value!r}; pass a whole number")
+    try:
+        folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
+    except TypeError as error:
+        raise TypeError(f"folds is {folds!r} and seed {seed!r}; pass whole numbers") from error
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
     if not 0 <= seed <= LARGEST_SEED:
         raise ValueError(f"seed is {seed}; pass 0 to {LARGEST_SEED}")
-    return MeasureConfig(families=families, nulls=nulls, folds=int(folds), seed=int(seed))
+    return MeasureConfig(families=families, nulls=nulls, folds=folds, seed=seed)
 
 
 def choose_families(

@@ -178,6 +178,10 @@ def test_points_that_differ_are_refused(monkeypatch):
         anisoscope.compare(A, infinite)
     frame = pd.DataFrame(A[0])
     array = xr.DataArray(A[0], dims=("point", "width"), coords={"point": np.arange(128)})
+    rows = (
+        [pd.Series(row) for row in x] for x in (A[0], B[0])
+    )  # of two widths: no labels of points
+    anisoscope.compare(*rows, folds=1)
     for a, b in ((frame, frame[::-1]), ([frame], [frame[::-1]]), (array[::-1], frame)):
         with pytest.raises(ValueError, match="different labels"):
             anisoscope.compare(a, b)
