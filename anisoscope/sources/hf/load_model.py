@@ -169,6 +169,9 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
     model.eval().requires_grad_(False)
     model.config.use_cache = False
     wrong = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    body, prefix = model.base_model, model.base_model_prefix
+    if body is not model and not any(name.startswith(f"{prefix}.") for name in wrong):
+        model, wrong = (body, []) if wrong else (model, [])  # a file without the head of its class
     if wrong := [*wrong, *(str(key[0]) for key in info["mismatched_keys"])]:
         what = f"weights of {type(model).__name__} are missing or have another shape"
         names = ", ".join(wrong[:3])

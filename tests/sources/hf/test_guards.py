@@ -52,6 +52,22 @@ def test_weights_that_are_damaged_or_missing_are_refused(training, tmp_path, cha
         tiny_models.load(tmp_path / "model")
 
 
+def test_a_file_without_the_head_that_its_settings_name_is_read_without_it(tmp_path):
+    full = transformers.BertForMaskedLM(transformers.BertConfig(**tiny_models.SIZES))
+    full.save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    body = {name: x for name, x in weights.items() if name.startswith("bert.")}
+    safetensors.torch.save_file(body, path, {"format": "pt"})
+    loaded = tiny_models.load(tmp_path)
+    assert loaded.class_name == loaded.attributes["model_class"] == "BertModel"
+    for name, weight in loaded.model.state_dict().items():
+        torch.testing.assert_close(weight, full.bert.state_dict()[name], rtol=0, atol=0)
+    safetensors.torch.save_file(dict([*body.items()][1:]), path, {"format": "pt"})
+    with pytest.raises(UserError, match="are missing"):
+        tiny_models.load(tmp_path)
+
+
 def test_a_model_that_knows_the_text_passes_and_a_wrong_tokenizer_is_refused(training):
     loaded = tiny_models.load(training / "step60")
     found = guards.check_bits_per_byte(loaded, windows(), 8, None)
