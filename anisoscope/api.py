@@ -88,7 +88,8 @@ def measure_model(
         have the model, text, windows, checks, and versions of the libraries.
 
     Warns:
-        UserWarning: the model predicts the text worse than the frequencies of its tokens do.
+        UserWarning: the model predicts the text worse than the frequencies of its tokens do. Not
+            with padding or pools, where the loss is not computed.
 
     Raises:
         ValueError: the input cannot be read or measured; the message is one line.

@@ -5,7 +5,8 @@
 
 Tables: ablated.csv and clamped.csv in docs/results/real_models. COORDINATES of massive.csv, as 507 or
 163,400, are set after every block to 0 or to their mean over the vectors behind the first token, with
-as many random coordinates as controls. 8 windows of 256 tokens: one sample, no intervals.
+as many random coordinates as controls. 8 windows of 256 tokens: one sample, no intervals. Rows of models
+named here are replaced.
 """
 
 import sys
@@ -16,11 +17,10 @@ import pandas as pd
 import torch
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
-from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import clamp_coordinates, first_output
 from dev.packaged_model import Packaged, anisotropy, open_packaged, read_text
-from dev.shared_tables import RESULTS
+from dev.shared_tables import RESULTS, replace_models
 
 CONTROLS = 2  # draws of other coordinates
 
@@ -86,7 +86,7 @@ def main(path: str, table: str, *models: str) -> None:
             frames.append(measure(model, windows, model=name, ablated=case))
             for hook in hooks:
                 hook.remove()
-    joined_files.write_csv(pd.concat(frames), RESULTS / "real_models" / f"{table}.csv")
+    replace_models(RESULTS / "real_models" / f"{table}.csv", pd.concat(frames))
 
 
 if __name__ == "__main__":

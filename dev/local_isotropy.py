@@ -3,7 +3,8 @@
     .venv/bin/python -m dev.local_isotropy RUN …
 
 Each RUN is a folder of `experiments/shape_of_learning.py` with the families `spectrum` and `local`
-(docs/findings/pretrained.md has the command). Values are means over block outputs.
+(docs/findings/pretrained.md has the command). Values are means over block outputs. Rows of
+other models stay.
 """
 
 import pathlib
@@ -11,8 +12,7 @@ import sys
 
 import pandas as pd
 
-from anisoscope.results import joined_files
-from dev.shared_tables import MODELS, SIDES, ends, read_models
+from dev.shared_tables import MODELS, SIDES, ends, read_models, replace_models
 
 QUANTITIES = {
     "anisotropy": "anisotropy_over_blocks",
@@ -29,5 +29,5 @@ if __name__ == "__main__":
                 own = own.sel(null="gaussian") if "null" in own.dims else own
                 rows.append(labels | {"positions": side, "quantity": name} | ends(own))
     frame = pd.DataFrame(rows).astype(dict.fromkeys(("mean", "low", "high"), float))
-    joined_files.write_csv(frame, MODELS / "local.csv")
+    replace_models(MODELS / "local.csv", frame)
     print(frame.round(3).to_string(index=False))

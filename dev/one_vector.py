@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
-from dev.shared_tables import FIGURES, RESULTS
+from dev.shared_tables import FIGURES, NAMES, RESULTS
 
 TABLE = RESULTS / "real_models" / "massive.csv"
 CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run
@@ -81,14 +81,14 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
 
 def draw_layers(massive: pd.DataFrame) -> Figure:
     """Draw every decoder's anisotropy by layer, with and without its massive vectors."""
-    names = massive.model.unique()
+    names = [name for name in NAMES if name in {*massive.model}]
     figure = style.new_figure(style.PAGE, 2.8)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for ax, name in zip(panels, names, strict=True):
         rows = massive[massive.model == name]
         for color, (column, (label, line)) in zip(style.COLORS, LINES.items(), strict=False):
             ax.plot(rows.layer, rows[column], line, color=color, label=label)
-        ax.set_title(name)
+        ax.set_title(NAMES[name])
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set_xlabel("layer (0 = embedding)")
     panels[0].set_ylim(0, 1.02)

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse.linalg
 import scipy.special
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -56,7 +57,8 @@ def read_text(path: str | None) -> str:
 def anisotropy(cloud_PD: np.ndarray, without: Any = ()) -> float:
     """Return the largest eigenvalue's share in float64, of all coordinates but some."""
     covariance_DD = np.cov(np.delete(cloud_PD.astype(np.float64), without, axis=1).T)
-    return np.linalg.eigvalsh(covariance_DD)[-1] / covariance_DD.trace()
+    start_D = np.random.default_rng(0).standard_normal(len(covariance_DD))
+    return scipy.sparse.linalg.eigsh(covariance_DD, 1, v0=start_D)[0][0] / covariance_DD.trace()
 
 
 def weight_on_first(

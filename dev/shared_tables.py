@@ -23,6 +23,7 @@ PARTS = ["mean", "low", "high"]
 NAMES = {
     "SmolLM2-135M-Instruct": "SmolLM2 135M",
     "Qwen2.5-Coder-0.5B-Instruct": "Qwen2.5 0.5B",
+    "Qwen2.5-Coder-1.5B-Instruct": "Qwen2.5 1.5B",
     "Gemma-3-270M": "Gemma 3 270M",
     "our decoder, 4 layers": "own decoder",
     "MPNet-base": "MPNet",

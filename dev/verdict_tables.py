@@ -48,8 +48,7 @@ def profiles() -> Iterator[dict[str, Any]]:
     frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
     counts = dict.fromkeys(published["model"], 1) | CHUNKS
     frame = frame.assign(n=frame["model"].map(counts).fillna(WINDOWS).astype(int))
-    sides = {"all": "", "without_first_token": ", without the first token"}
-    frame = frame[frame["positions"].isin(sides)]
+    frame = frame[frame["positions"].isin(SIDES)]
     for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
         own = own.set_index("layer").reindex(range(own["layer"].max() + 1))
         for claim in ("decoder_bell", "decoder_bell_with_embedding", "flat_encoder"):

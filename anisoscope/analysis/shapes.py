@@ -5,7 +5,7 @@ papers show them as curves without a formula, so every definition here is this p
 reads means over batches for each set of positions. "Over blocks" is the mean over block outputs
 (layers 1 .. N, without the embedding), for attention over blocks and heads. "First" is step 0,
 "last" the last measured checkpoint. A shape is NaN if undefined: a table without step 0, fewer
-than 3 blocks for a bell, a layer without a dimension.
+than 3 blocks for a bell or 2 for a deviation, a layer without a dimension.
 
 Two nearest neighbors see a single scale. While a layer has no plateau of dimension (`plateau`), as
 early in training, an expansion may be a change of scale.
@@ -92,6 +92,12 @@ def _inner_minus_ends(curve: Curve, first: int = 1, reduce: Callable = np.max) -
     return reduce(last_PL[:, first + 1 : -1], axis=1) - reduce(last_PL[:, [first, -1]], axis=1)
 
 
+def std_over_layers(curve: Curve) -> np.ndarray:
+    """Return the standard deviation over blocks of the last step; NaN for a single block."""
+    last_PX = _blocks(curve)[-1]
+    return np.where(last_PX.shape[1] > 1, last_PX.std(axis=1), np.nan)
+
+
 def sink_head_share(curve: Curve, above: float = SINK_FROM) -> np.ndarray:
     """Return the share of heads whose mean attention on the first token is above a threshold."""
     last_PBH = curve.values_SPX[-1]
@@ -121,7 +127,7 @@ READINGS: dict[str, Callable[[Curve], np.ndarray]] = {
     "bell_with_embedding": partial(_inner_minus_ends, first=0),
     "middle": partial(_inner_minus_ends, reduce=np.mean),
     "valley": partial(_inner_minus_ends, reduce=np.min),
-    "std_over_layers": lambda curve: _blocks(curve)[-1].std(axis=1),
+    "std_over_layers": std_over_layers,
     "growth": lambda curve: _last(curve) - _first(curve),
     "decrease": lambda curve: _first(curve) - _last(curve),
     "growth_of_size": _growth_of_size,

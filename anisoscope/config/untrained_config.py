@@ -119,6 +119,9 @@ def check_curved(config: CurvedConfig) -> None:
     check_fields(config)
     if config.types % 2:
         raise UserError(f"types is {config.types}; it must be even, since they come in pairs")
+    if config.width <= config.dimension:  # one direction is normal to the manifold
+        what = f"manifolds of dimension {config.dimension} need more dimensions"
+        raise UserError(f"width is {config.width}; {what}: set at least {config.dimension + 1}")
     if "torus" in config.manifolds and config.dimension != 2:
         advice = "leave it out or set dimension=2"
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; {advice}")

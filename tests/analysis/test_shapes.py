@@ -40,6 +40,7 @@ def read(**values) -> xr.Dataset:
         ((0.1, 0.2, 0.3, 0.4), -0.1, 0.0, np.std([0.1, 0.2, 0.3, 0.4])),
         ((0.1, 0.5, 0.3), 0.2, 0.3, np.std([0.1, 0.5, 0.3])),
         ((0.1, 0.5), np.nan, np.nan, 0.2),
+        ((0.1,), np.nan, np.nan, np.nan),
         ((0.1, np.nan, 0.3), np.nan, np.nan, np.nan),
         (OPT_125M, 0.995 - 0.978, np.mean(OPT_125M[1:-1]) - (0.978 + 0.959) / 2, np.std(OPT_125M)),
     ],

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from anisoscope.cli import untrained_stages
-from anisoscope.config.untrained_config import CurvedConfig
+from anisoscope.config.untrained_config import CurvedConfig, check_curved
 from anisoscope.plot import draw, style
 from anisoscope.subspaces import curved_program, curved_tables
 from anisoscope.subspaces.curved_tables import LAW
@@ -111,6 +111,13 @@ def surface(manifold, v):
     radius = 1 + 0.5 * np.cos(across)
     normal = 1.5 - radius * np.cos(around)
     return np.column_stack([radius * np.sin(around), 0.5 * np.sin(across), normal])
+
+
+def test_a_manifold_without_a_normal_direction_is_refused():
+    flat = dataclasses.replace(SMALL, manifolds=("sphere",), dimension=6)
+    with pytest.raises(UserError, match="set at least 7"):
+        check_curved(flat)
+    check_curved(dataclasses.replace(flat, width=7))
 
 
 def test_closed_forms_agree_where_they_meet():

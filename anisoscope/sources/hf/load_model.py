@@ -18,6 +18,7 @@ from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN, Adapter, adapter_name
 from anisoscope.sources.hf.pretrained_weights import (
     FORMATS,
     WeightLocation,
+    digest_model,
     digest_weights,
     number_types,
     weight_files,
@@ -179,8 +180,10 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
     check_finite_weight(location.name, model)
     paths, revision = weight_files(location)
     types = set(header.tensors.values()) if header else number_types(paths)
+    digest = digest_weights(location)
     attributes = library_versions(model) | {
-        "weights_sha256": digest_weights(location),
+        "weights_sha256": digest,
+        "model_sha256": digest_model(location, digest),
         "weights_file": FORMATS[paths[0].suffix],
         "weights_type": ", ".join(sorted(types)),
         "computed_in": weights.dtype,

@@ -31,6 +31,7 @@ from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.revision import (
     Plan,
+    check_distinct,
     check_revision,
     measure_revision,
     unmeasurable_families,
@@ -86,6 +87,8 @@ def measure_loaded(
             raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=tuple(revision)))
         tables = [measure(name) for name in revisions.values()]
+        digests = (table.attrs["weights_sha256"] for table in tables)
+        check_distinct(dict(zip(revisions, digests, strict=True)))
     read = ("windows", "first_tokens", "tokens_per_byte")
     if len({tuple(str(table.attrs.get(name)) for name in read) for table in tables}) > 1:
         raise ValueError("revision: tokenizers and windows differ; measure revisions one by one")

@@ -78,6 +78,14 @@ def digest_weights(location: WeightLocation) -> str:
     return digests[0] if len(digests) == 1 else joined
 
 
+def digest_model(location: WeightLocation, weights_sha256: str) -> str:
+    """Return the sha256 of the weights' digest and of config.json, which a GGUF file has inside."""
+    if location.is_gguf:
+        return weights_sha256
+    settings = weight_files(location)[0][0].with_name("config.json").read_bytes()
+    return hashlib.sha256(weights_sha256.encode() + settings).hexdigest()
+
+
 def number_types(paths: list[pathlib.Path]) -> set[str]:
     """Return the number types in safetensors files, such as F32, BF16 and F16."""
     types = set()

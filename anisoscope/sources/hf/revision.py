@@ -106,6 +106,15 @@ def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
         raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
 
 
+def check_distinct(digests: dict[int, str]) -> None:
+    """Raise UserError if two steps have the same weights: a hub may list a file under two names."""
+    steps: dict[str, int] = {}
+    for step, digest in sorted(digests.items()):
+        if (first := steps.setdefault(digest, step)) != step:
+            what = f"steps {first} and {step} hold the same weights"
+            raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
+
+
 def read_residuals(plan: Plan, step: int) -> list[np.ndarray]:
     """Read the residual stream of each batch of a revision, without measuring."""
     loaded, size = open_revision(plan, step), plan.config.pretrained.batch_size

@@ -38,7 +38,8 @@ from anisoscope.utils.sharing import held
 FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
 FREE |= {"pretrained.max_bits_per_byte": None}
 # attributes of each revision that the joined table also has
-FOUND = ("revision", "weights_sha256", "weights_file", "weights_type", "computed_in", "not_read")
+FOUND = ("revision", "weights_sha256", "model_sha256", "weights_file", "weights_type")
+FOUND += ("computed_in", "not_read")
 FOUND += ("residual_stream", "attention", "logit_lens", "noise_floor")
 FOUND += ("bits_per_byte", "bits_bound", "bits_of", "clamped", "torch", "transformers")
 STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
@@ -158,27 +159,28 @@ class Revisions(Source):
         return pretrained_weights.find_weights(weights.name, revision_steps(weights)[step])
 
     def digest(self, step: int) -> str | None:
-        """Return the sha256 of the weights, if known; no hub is asked."""
+        """Return the sha256 of weights and settings, if known; no hub is asked."""
         if step not in self.steps:
             return None
         location = self.location(step)
         if location.local:
-            return pretrained_weights.digest_weights(location)
+            weights = pretrained_weights.digest_weights(location)
+            return pretrained_weights.digest_model(location, weights)
         return self.digests.get(step)
 
     def open(self, plan: Plan, step: int) -> PretrainedModel:
         """Load the revision of a step; refuse weights that another step has."""
         loaded = revision.open_revision(plan, step)
         digest = loaded.attributes["weights_sha256"]
-        check_distinct(self.digests | {step: digest})
+        revision.check_distinct(self.digests | {step: digest})
         self.digests[step] = digest
         return loaded
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
-        """Find tables whose weights, or whose reference weights, have changed."""
+        """Find tables whose model, or whose reference model, has changed."""
         local = [step for step in tables if self.location(step).local]
-        new = {step for step in local if self.digest(step) != tables[step].attrs["weights_sha256"]}
-        again = dict.fromkeys(sorted(new), "its weights have changed")
+        new = {step for step in local if self.digest(step) != tables[step].attrs["model_sha256"]}
+        again = dict.fromkeys(sorted(new), "its weights or its config.json have changed")
         if "comparison" in target.families and len(self.steps) > 1:
             for step, table in tables.items():
                 others = compared_steps(self.steps, step)
@@ -211,7 +213,9 @@ class Revisions(Source):
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Return attributes of the joined table: the findings of every revision, in JSON."""
-        check_distinct({step: table.attrs["weights_sha256"] for step, table in tables.items()})
+        revision.check_distinct(
+            {step: table.attrs["weights_sha256"] for step, table in tables.items()}
+        )
         found = {
             step: {name: to_python(table.attrs[name]) for name in FOUND if name in table.attrs}
             for step, table in tables.items()
@@ -220,15 +224,6 @@ class Revisions(Source):
         attributes |= {"model": tables[self.last].attrs["model"], "steps": self.last}
         attributes |= found[self.last] | {"revisions": json.dumps(found)}
         return attributes | {"provenance": describe_provenance(self.config, attributes)}
-
-
-def check_distinct(digests: dict[int, str]) -> None:
-    """Raise UserError if two steps have the same weights: a hub may list a file under two names."""
-    steps: dict[str, int] = {}
-    for step, digest in sorted(digests.items()):
-        if (first := steps.setdefault(digest, step)) != step:
-            what = f"steps {first} and {step} hold the same weights"
-            raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
 
 
 def describe_provenance(config: PretrainedConfig, attributes: dict[str, Any]) -> str:

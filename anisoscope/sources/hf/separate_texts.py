@@ -13,10 +13,17 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import check_finite_activations, residual_stream, to_array
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.revision import as_attributes
-from anisoscope.sources.hf.token_windows import SPECIAL, Text, special_frame, special_ids
+from anisoscope.sources.hf.token_windows import (
+    SPECIAL,
+    Text,
+    check_unknown,
+    special_frame,
+    special_ids,
+)
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import progress_bar
 
@@ -48,12 +55,13 @@ def measure_texts(
         why = "this tokenizer puts no special token before a text"
         raise UserError(f"pool=cls: {why}; name another pool")
     tokens = draw_texts(text.parts, tokenizer, config, bool(pools))
+    checks = check_tokens(loaded, tokenizer, tokens)
     picks = pick_tokens(tokens, config.measure)
     rows_M = np.unique(np.concatenate([*picks.values()]))
     vectors = read_text_vectors(loaded, tokens, rows_M, pools, config.pretrained.batch_size)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
     return table.assign_attrs(
-        as_attributes(loaded.attributes),
+        as_attributes(loaded.attributes) | checks,
         corpus=text.name,
         corpus_sha256=text.sha256,
         texts=f"{len(tokens.ids)} of {len(text.parts)} texts, each cut to {config.window} tokens"
@@ -88,6 +96,18 @@ def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, poole
     position_N = np.concatenate([np.arange(len(ids_T)) for ids_T in ids])
     special_N = np.isin(np.concatenate(ids), special_ids(tokenizer))
     return Tokens(ids, special_N, text_N, position_N, empty)
+
+
+def check_tokens(loaded: PretrainedModel, tokenizer: Any, tokens: Tokens) -> dict[str, Any]:
+    """Check the model and its tokenizer on the drawn texts, and return what tables record."""
+    ids_N, longest_T = np.concatenate(tokens.ids), max(tokens.ids, key=len)
+    guards.check_vocabulary(loaded, int(ids_N.max()))
+    guards.check_window(loaded, len(longest_T), 0)
+    return {
+        "residual_stream": guards.check_final_norm(loaded, longest_T),
+        "unknown_tokens": check_unknown(ids_N, tokenizer),
+        "bits_per_byte": "not checked: separate texts",
+    }
 
 
 def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:

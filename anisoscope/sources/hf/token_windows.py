@@ -178,12 +178,18 @@ def _draw_probe(
 def encode_text(text: str, tokenizer: Any) -> tuple[np.ndarray, float]:
     """Return the tokens of a text, and the share that the tokenizer does not know."""
     ids = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    ids_N, unknown = np.asarray(ids, np.int32), unknown_token(tokenizer)
+    ids_N = np.asarray(ids, np.int32)
+    return ids_N, check_unknown(ids_N, tokenizer)
+
+
+def check_unknown(ids_N: np.ndarray, tokenizer: Any) -> float:
+    """Return the share of unknown tokens; UserError where it is too large."""
+    unknown = unknown_token(tokenizer)
     share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
     if share > UNKNOWN:
         what = f"{share:.0%} of the text are unknown to the tokenizer"
         raise UserError(f"{what}; pass the model's tokenizer, or another text")
-    return ids_N, share
+    return share
 
 
 def tokens_at_positions(tokens_T: np.ndarray, tokens_per_position: int) -> np.ndarray:

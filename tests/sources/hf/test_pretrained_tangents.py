@@ -104,17 +104,17 @@ def test_the_loss_is_that_of_the_run(swept):
 
 def test_what_is_gone_or_has_changed_is_made_again(swept, training, tmp_path, monkeypatch):
     """Of step 8: itself, the early proxies, and step 20, which is tested with proxies of step 8."""
-    run, own = shutil.copytree(swept[0], tmp_path / "swept"), pretrained_weights.digest_weights
+    run, own = shutil.copytree(swept[0], tmp_path / "swept"), pretrained_weights.digest_model
     before = {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")}
     for name in ("early.nc", "8.nc"):
         (run / "tangents" / name).unlink()
     assert "tangents: 4 checkpoints measured (2 now)" in start(training, run, *NAMES).stdout
     assert {path.name: path.read_bytes() for path in run.glob("tangents*/*.nc")} == before
 
-    def other(place):
-        return own(place) + "x" * place.name.endswith("step8")
+    def other(place, weights):
+        return own(place, weights) + "x" * place.name.endswith("step8")
 
-    monkeypatch.setattr(pretrained_weights, "digest_weights", other)
+    monkeypatch.setattr(pretrained_weights, "digest_model", other)
     for now in (2, 0):
         said = start(training, run, *NAMES).stdout
         assert f"tangents: 4 checkpoints measured ({now} now)" in said

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import safetensors.torch
 
 from anisoscope.config.measure_config import NULLS
@@ -122,16 +123,22 @@ def test_a_model_alone_is_not_its_own_null_model(training, tmp_path):
     assert results.cka_last.isnull().all()
 
 
-def test_weights_that_have_changed_are_measured_again(training, tmp_path):
+@pytest.mark.parametrize("changed", ["weights", "settings"])
+def test_a_model_that_has_changed_is_measured_again(training, tmp_path, changed):
     copied, workdir = shutil.copytree(training, tmp_path / "training"), tmp_path / "run"
     fewer = functools.partial(measure, families="comparison")
     assert fewer(copied, workdir, "step20", "step60").returncode == 0
-    path = copied / "step20" / "model.safetensors"
-    weights = safetensors.torch.load_file(path)
-    weights["model.norm.weight"] *= 1.5
-    safetensors.torch.save_file(weights, path, {"format": "pt"})
+    if changed == "weights":
+        path = copied / "step20" / "model.safetensors"
+        weights = safetensors.torch.load_file(path)
+        weights["model.norm.weight"] *= 1.5
+        safetensors.torch.save_file(weights, path, {"format": "pt"})
+    else:
+        path = copied / "step20" / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": 0.5}))
     process = fewer(copied, workdir, "step20", "step60")
-    assert "measured again, since its weights have changed: step 20" in process.stdout
+    why = "measured again, since its weights or its config.json have changed: step 20"
+    assert why in process.stdout
     assert "its reference revisions have changed: step 60" in process.stdout
     assert "2 checkpoints measured (2 now)" in process.stdout
     process = fewer(copied, workdir, *NAMES)

@@ -76,6 +76,9 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
     np.testing.assert_allclose(mean, own.mean_cosine.sel(statistic="mean").values, atol=1e-5)
     assert f"40 of {len(lines)} texts" in table.attrs["texts"]
     assert "mean 40" in table.attrs["points_of"]
+    assert "no final norm" in table.attrs["residual_stream"]
+    with pytest.raises(ValueError, match="88% of the text are unknown to the tokenizer"):
+        anisoscope.measure_model(model, ["0" * 30] * 40, **given)
 
 
 def test_a_token_that_is_not_finite_is_refused():
@@ -103,3 +106,9 @@ def test_revisions_are_one_table_over_steps(tmp_path):
     assert (table.drift.sel(step=0, statistic="mean") != alone.drift.sel(statistic="mean")).any()
     with pytest.raises(ValueError, match="both have step 0"):
         anisoscope.measure_model(tmp_path, text, revision=["step0", "step-0"], **QUICK)
+    tiny_models.save(model, tmp_path / "step40")
+    with (
+        pytest.warns(UserWarning, match="bits per byte"),
+        pytest.raises(ValueError, match="steps 20 and 40 hold the same weights"),
+    ):
+        anisoscope.measure_model(tmp_path, text, revision=["step20", "step40"], **QUICK)
