@@ -8,67 +8,111 @@ The tables are those of dev/ladder_tables.py, with all positions. Parameters are
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.analysis.claims.claim_entries import CLAIMS
+from anisoscope.experiments.scale_ladder import SHAPES
 from anisoscope.plot import panel_axes, style
-from dev.shared_tables import RESULTS
+from dev.shared_tables import RESULTS, save_figure
 
 FOLDER = RESULTS / "scale_ladder"
 KINDS = {"decoder": style.COLORS[0], "encoder": "0.55"}
 ENCODINGS = {"learned": ("-", "o"), "rotary": ("--", "s")}
-RUNS = {  # panels of the last checkpoint: columns, and their words where there are two
-    "test loss (bits per character)": {"test_bits": ""},
-    "growth of anisotropy": {"growth": ""},
-    "bell": {"bell_blocks": "from block 1", "bell_with_embedding": "from the embedding"},
-    "relative drift": {"relative_drift": ""},
-    "decrease of attention entropy": {"entropy_decrease": ""},
-    "dimension (TwoNN)": {"dimension": "", "dimension_null": "Gaussian cloud"},
+RUNS = {  # panels of the last checkpoint: column, and another one, drawn hollow
+    "test loss (bits per character)": ("test_bits", None),
+    "growth of anisotropy": ("growth", None),
+    "bell": ("bell_blocks", "bell_with_embedding"),
+    "relative drift": ("relative_drift", None),
+    "sharpening of attention (nats)": ("entropy_decrease", None),
+    "dimension (TwoNN)": ("dimension", "dimension_null"),
 }
 STEPS = {  # panels over the loss, decoders: column, and a null model drawn dashed
     "anisotropy": ("anisotropy", None),
     "bell from block 1": ("bell_blocks", None),
-    "unevenness over blocks": ("std_over_layers", None),
+    "deviation over blocks": ("std_over_layers", None),
     "relative drift": ("relative_drift", None),
-    "attention entropy (of a uniform one)": ("attention_entropy", None),
+    "attention entropy": ("attention_entropy", None),
     "dimension (TwoNN)": ("dimension", "dimension_null"),
 }
 
 
+SIZE_NOTE = (
+    "Last checkpoint, all positions. Points: seeds; lines: means. Hollow and dotted: the bell with "
+    "the embedding as first end, and Gaussian clouds of the same covariance. Gray, dotted: the "
+    "smallest bell of interest. A bell needs 3 blocks."
+)
+BITS_NOTE = (
+    "Each point is a checkpoint, a mean over seeds; training goes to the right. Dashed: Gaussian "
+    "clouds of the same covariance. Attention entropy is in nats. The first steps, above "
+    "{most:g} bits, are not shown."
+)
+MOST = 5.0  # bits per character: what frequencies of characters alone give
+
+
 def draw_sizes(runs: pd.DataFrame) -> Figure:
-    """Draw the last checkpoint of every run over its parameters: a point a seed, a line the mean."""
-    figure = style.new_figure(style.PAGE, 4.6)
-    for ax, (title, columns) in zip(figure.subplots(2, 3).flat, RUNS.items(), strict=True):
+    """Draw the last checkpoint of every run over its parameters."""
+    figure = style.new_figure(style.PAGE, 4.4)
+    axes = figure.subplots(2, 3, sharex=True)
+    for ax, (title, (column, other)) in zip(axes.flat, RUNS.items(), strict=True):
         for (kind, encoding), own in runs.groupby(["condition", "position_encoding"]):
             line, marker = ENCODINGS[encoding]
-            for at, (column, words) in enumerate(columns.items()):
-                face = "none" if at else KINDS[kind]
-                look: dict[str, Any] = {"color": KINDS[kind], "markerfacecolor": face}
-                label = words or f"{kind}, {encoding} positions"
-                ax.plot(own.parameters, own[column], marker, markersize=3, linestyle="none", **look)
-                mean = own.groupby("parameters")[column].mean()
-                style_ = ":" if at else line
-                ax.plot(mean.index, mean, style_, color=look["color"], label=label)
-        ax.set(xscale="log", title=title)
+            look: dict[str, Any] = {"color": KINDS[kind], "markersize": 3}
+            draw_means(ax, own, column, line, marker, label=f"{kind}, {encoding}", **look)
+            if other:
+                draw_means(ax, own, other, ":", marker, markerfacecolor="none", **look)
         if title == "bell":
-            ax.axhline(CLAIMS["decoder_bell"].smallest, color="0.3", linewidth=0.9, linestyle=":")
+            smallest = CLAIMS["decoder_bell"].smallest
+            ax.axhline(smallest, color="0.3", linewidth=0.9, linestyle=":")
+        ax.set_title(title)
+    for ax in axes[-1]:
+        panel_axes.logarithmic(ax.xaxis)
+        ax.set_xlabel("parameters")
+    axes[0, 0].legend()
     return figure
 
 
+def draw_means(
+    ax: Axes, own: pd.DataFrame, column: str, line: str, marker: str, **look: Any
+) -> None:
+    """Draw a point for each seed, and a line through the means."""
+    mean, label = own.groupby("parameters")[column].mean(), look.pop("label", None)
+    ax.plot(own.parameters, own[column], marker, **look)
+    ax.plot(mean.index, mean, line, color=look["color"], label=label)
+
+
 def draw_bits(steps: pd.DataFrame) -> Figure:
-    """Draw decoders of all sizes over the loss of each checkpoint, means over seeds."""
+    """Draw the decoders with learned positions over the loss of each checkpoint."""
     own = steps[(steps.condition == "decoder") & (steps.position_encoding == "learned")]
-    sizes = own["size"].unique()
+    own = own[own.validation_bits < MOST]
+    sizes = [size for size in SHAPES if size in {*own["size"]}]
     colors = panel_axes.patch_colors(len(sizes))
-    figure = style.new_figure(style.PAGE, 4.6)
+    figure = style.new_figure(style.PAGE, 4.4)
     axes = figure.subplots(2, 3, sharex=True)
     for ax, (title, (column, null)) in zip(axes.flat, STEPS.items(), strict=True):
         for at, size in enumerate(sizes):
             mean = own[own["size"] == size].groupby("step").mean(numeric_only=True)
-            color = colors.to_rgba(at)
-            ax.plot(mean.validation_bits, mean[column], "o-", markersize=2, color=color, label=size)
+            look = {"color": colors.to_rgba(at), "markersize": 2.5}
+            ax.plot(mean.validation_bits, mean[column], "o-", label=size, **look)
             if null:
-                ax.plot(mean.validation_bits, mean[null], "--", linewidth=0.9, color=color)
-        ax.set(title=title)
+                ax.plot(mean.validation_bits, mean[null], "--", linewidth=0.9, **look)
+        ax.set_title(title)
     axes[0, 0].invert_xaxis()
+    for ax in axes[-1]:
+        ax.set_xlabel("validation loss (bits)")
+    axes[0, 0].legend(title="parameters")
     return figure
+
+
+def main() -> None:
+    state = pd.read_csv(FOLDER / "state.csv")[["size", "position_encoding", "parameters"]]
+    runs = pd.read_csv(FOLDER / "runs.csv").merge(state)
+    steps = pd.read_csv(FOLDER / "steps.csv")
+    with style.context():
+        save_figure(draw_sizes(runs), "ladder_size", "What changes with size", SIZE_NOTE)
+        title = "Decoders of each size over their loss"
+        save_figure(draw_bits(steps), "ladder_bits", title, BITS_NOTE.format(most=MOST))
+
+
+if __name__ == "__main__":
+    main()

@@ -34,7 +34,7 @@ DOCS = pathlib.Path("docs")
 RESULTS = DOCS / "results"
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 WINDOWS = 32  # of a text model: 2 batches of 8 folds of 2 windows (2,048 points, 256 tokens)
-CHUNKS = {"Whisper-base": 8}  # of sound
+FEWER = {"Qwen2.5-Coder-1.5B-Instruct": 16, "Whisper-base": 8}  # one batch; chunks of sound
 SIDES = {"all": "", "without_first_token": ", without the first token"}
 
 
@@ -46,7 +46,7 @@ def profiles() -> Iterator[dict[str, Any]]:
     folder = RESULTS / "real_models"
     published = pd.read_csv(folder / "published.csv")
     frame = pd.concat([pd.read_csv(folder / "layers.csv"), published])
-    counts = dict.fromkeys(published["model"], 1) | CHUNKS
+    counts = dict.fromkeys(published["model"], 1) | FEWER
     frame = frame.assign(n=frame["model"].map(counts).fillna(WINDOWS).astype(int))
     frame = frame[frame["positions"].isin(SIDES)]
     for (model, kind, side), own in frame.groupby(["model", "kind", "positions"], sort=False):
