@@ -171,8 +171,8 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
     model.config.use_cache = False
     wrong = sorted(name for name in info["missing_keys"] if "pooler" not in name)
     body, prefix = model.base_model, model.base_model_prefix
-    if body is not model and not any(name.startswith(f"{prefix}.") for name in wrong):
-        model, wrong = (body, []) if wrong else (model, [])  # a file without the head of its class
+    if wrong and body is not model and not any(name.startswith(f"{prefix}.") for name in wrong):
+        model, wrong = body, []  # the file lacks the head that its settings name
     if wrong := [*wrong, *(str(key[0]) for key in info["mismatched_keys"])]:
         what = f"weights of {type(model).__name__} are missing or have another shape"
         names = ", ".join(wrong[:3])

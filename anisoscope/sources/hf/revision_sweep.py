@@ -179,7 +179,8 @@ class Revisions(Source):
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         """Find tables whose model, or whose reference model, has changed."""
         local = [step for step in tables if self.location(step).local]
-        new = {step for step in local if self.digest(step) != tables[step].attrs["model_sha256"]}
+        then = {step: tables[step].attrs.get("model_sha256") for step in local}
+        new = {step for step, digest in then.items() if self.digest(step) != digest}
         again = dict.fromkeys(sorted(new), "its weights or its config.json have changed")
         if "comparison" in target.families and len(self.steps) > 1:
             for step, table in tables.items():
