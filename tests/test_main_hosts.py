@@ -111,8 +111,9 @@ def tables(workdir):
 
 
 def check_ended(ended):
-    errors = [process.stderr[-2000:] for process in ended]
-    assert [process.returncode for process in ended] == [0] * len(ended), errors
+    for process in ended:
+        print(process.stderr[-4000:])  # pytest shows it whole where the assertion fails
+    assert [process.returncode for process in ended] == [0] * len(ended)
 
 
 def train_alone(workdir, *flags, devices=1):
