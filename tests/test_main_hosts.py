@@ -2,6 +2,7 @@
 save or measure.
 """
 
+import functools
 import json
 import re
 import shutil
@@ -56,7 +57,7 @@ def write_step(path, *tables):
 step_files.write_step = write_step
 sys.exit(process.main(["main.py", *sys.argv[4:]]))
 """
-DEVICES = 4
+DEVICES = 4  # of each process, as a GPU host has; one is what a host of a CPU cluster has
 TRAIN = """
 import os, signal, sys, time
 from anisoscope.cli import process
@@ -82,10 +83,9 @@ process.end(process.main(["main.py", *sys.argv[2:]]))
 SECONDS = 30  # until the others have ended; docs/howto/cluster.md
 
 
-def measured(workdir, *flags, killed_at=-1):
-    return cluster.run(
-        ["-c", WORK, str(killed_at), *MEASURE, *flags, f"--workdir={workdir}"], devices=DEVICES
-    )
+def measured(workdir, devices, killed_at=-1):
+    flags = [*MEASURE, "--distributed", f"--workdir={workdir}"]
+    return cluster.run(["-c", WORK, str(killed_at), *flags], devices=devices)
 
 
 def left_ends(ended):
@@ -132,16 +132,21 @@ def trained(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def by_one(trained):
-    """All tables of the run, as one process with as many devices as each of two has makes them."""
-    workdir = shutil.copytree(trained, trained.with_name("by_one"))
-    flags = f"--xla_force_host_platform_device_count={DEVICES}"
-    check_ended([main(*MEASURE, f"--workdir={workdir}", XLA_FLAGS=flags)])
-    return tables(workdir)
+    """All tables of the run, as one process with so many devices makes them."""
+
+    @functools.cache
+    def measure(devices):
+        workdir = shutil.copytree(trained, trained.with_name(f"by_one_with_{devices}"))
+        flags = f"--xla_force_host_platform_device_count={devices}"
+        check_ended([main(*MEASURE, f"--workdir={workdir}", XLA_FLAGS=flags)])
+        return tables(workdir)
+
+    return measure
 
 
 def test_two_processes_make_the_tables_of_one(trained, by_one):
     workdir = shutil.copytree(trained, trained.with_name("by_two"))
-    ended = measured(workdir, "--distributed")
+    ended = measured(workdir, DEVICES)
     check_ended(ended)
     half = len(STEPS) // 2
     for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
@@ -150,24 +155,24 @@ def test_two_processes_make_the_tables_of_one(trained, by_one):
             assert [*map(int, found)] == steps
     shared = f"checkpoints per process: {half}, {half}\n"
     assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
-    assert len(by_one) == 2 * len(STEPS) + 4
-    assert tables(workdir) == by_one
+    assert len(by_one(DEVICES)) == 2 * len(STEPS) + 4
+    assert tables(workdir) == by_one(DEVICES)
 
 
 def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, by_one, tmp_path):
     killed_at = STEPS[2]  # of the first process, its third
     workdir = shutil.copytree(trained, tmp_path / "killed")
-    left_ends(measured(workdir, "--distributed", killed_at=killed_at))
+    left_ends(measured(workdir, 1, killed_at))
     there = [*workdir.rglob("measurements/*.nc")]
     steps = {int(path.stem) for path in there}
     # the second may have begun its third
     assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}
     assert 2 * len(steps) - 1 <= len(there) <= 2 * len(steps)
-    ended = measured(workdir, "--distributed")
+    ended = measured(workdir, 1)
     check_ended(ended)
     incomplete = sum(sum(path.stem == str(step) for path in there) < 2 for step in STEPS)
     assert f"{len(STEPS)} checkpoints measured ({incomplete} now)" in ended[0].stdout
-    assert tables(workdir) == by_one
+    assert tables(workdir) == by_one(1)
 
 
 @pytest.mark.parametrize("killed", ["none", "1"])
@@ -185,7 +190,7 @@ def test_independent_processes_share_the_steps_also_of_a_killed_one(
     assert bool(found[1]) == (killed == "none")
     waiting = sum("the last of them joins the tables" in process.stdout for process in ended)
     assert waiting == (killed == "none")
-    assert tables(workdir) == by_one
+    assert tables(workdir) == by_one(DEVICES)
     check_ended([main(*DECODER, "--stages=verify", f"--workdir={workdir}")])
     assert not (workdir / ".claims").exists()
 
