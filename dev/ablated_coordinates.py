@@ -70,16 +70,14 @@ def ablations(mean_ND: np.ndarray, coordinates: list[int]) -> dict[str, tuple]:
 def main(path: str, table: str, *models: str) -> None:
     text, frames = read_text(path), []
     for name, file, words in (entry.replace("=", ":").split(":") for entry in models):
+        model = open_packaged(file)
+        windows = model.windows(text, True)
         if table == "clamped":
-            for most in (np.inf, *map(float, words.split(","))):
-                model = open_packaged(file)
-                windows = model.windows(text, False)
-                if np.isfinite(most):
+            for most in (np.inf, *sorted(map(float, words.split(",")), reverse=True)):
+                if np.isfinite(most):  # within the larger ones before it, which stay
                     clamp_coordinates(model.loaded, most, windows.probe.tokens_GWT[0], 8)
                 frames.append(measure(model, windows, model=name, clamp=most))
             continue
-        model = open_packaged(file)
-        windows = model.windows(text, True)
         mean_ND = model.read(windows.probe.tokens_GWT[0])[0][1:, :, 1:].mean((1, 2))
         for case, settings in ablations(mean_ND, [*map(int, words.split(","))]).items():
             hooks = ablate(model, *settings)

@@ -65,9 +65,11 @@ def draw_sizes(runs: pd.DataFrame) -> Figure:
             smallest = CLAIMS["decoder_bell"].smallest
             ax.axhline(smallest, color="0.3", linewidth=0.9, linestyle=":")
         ax.set_title(title)
+    sizes = runs.groupby("size").parameters.first()
     for ax in axes[-1]:
-        panel_axes.logarithmic(ax.xaxis)
-        ax.set_xlabel("parameters")
+        ax.set(xscale="log", xlabel="parameters")
+        ax.set_xticks(sizes, sizes.index)
+        ax.minorticks_off()
     axes[0, 0].legend()
     return figure
 

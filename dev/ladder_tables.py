@@ -4,8 +4,8 @@
 
 RUNS holds a folder for each size, as 220k or 220k_rotary, of `experiments/scale_ladder.py:220k` and
 `:220k,rotary`, trained and measured. runs.csv has a row for each run, layers.csv for each layer of
-its last checkpoint, steps.csv for each checkpoint. The dimension, and that of a Gaussian cloud of
-the same covariance, are TwoNN's.
+its last checkpoint, steps.csv for each checkpoint; runs that are still trained are left out. The
+dimension, and that of a Gaussian cloud of the same covariance, are TwoNN's.
 """
 
 import pathlib
@@ -46,13 +46,14 @@ def main(root: pathlib.Path) -> None:
             labels = {"size": size, "position_encoding": encoding, "layers": depth, "width": width}
             table = pd.read_csv(folder / "runs.csv")
             columns = [*SHOWN, *(f"{name}_without_first_token" for name in WITHOUT)]
-            rows = table[["run", "condition", "train.seed", *columns]]
+            rows = table.dropna(subset="test_bits")[["run", "condition", "train.seed", *columns]]
             pairs = zip(rows.run, rows.condition, strict=True)
             steps = [read_steps(folder, run, kind) for run, kind in pairs]
             last = [own[LAST].iloc[-1] for own in steps]
             rows = rows.join(pd.DataFrame(last, index=rows.index))
             frames["runs"].append(rows.assign(**labels))
-            frames["layers"].append(pd.read_csv(folder / "layers.csv").assign(**labels))
+            layers = pd.read_csv(folder / "layers.csv").query("run in @rows.run")
+            frames["layers"].append(layers.assign(**labels))
             frames["steps"].append(pd.concat(steps).assign(size=size, position_encoding=encoding))
     for name, parts in frames.items():
         joined_files.write_csv(pd.concat(parts), RESULTS / "scale_ladder" / f"{name}.csv")

@@ -1,7 +1,7 @@
 """Draw the effect of a single vector on a decoder.
 
-It draws docs/figures/one_vector.png (prediction and measurement, over the window and over the
-clamp) and massive_by_layer.png (every decoder).
+It draws docs/figures/one_vector.png (prediction and measurement over the window), doses.png (over
+the clamp) and massive_by_layer.png (every decoder).
 
     .venv/bin/python -m dev.one_vector
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
@@ -18,8 +19,12 @@ from dev.shared_tables import FIGURES, NAMES, RESULTS
 TABLE = RESULTS / "real_models" / "massive.csv"
 CUTS = (12000, 6000, 2500, 1200, 600, 200)  # the largest coordinate that is left, after the run
 LONGEST = 100_000  # tokens that the prediction is drawn for
-LAYERS, DEEP = (12, 20, 28), 16  # of SmolLM2: in the table of windows, and of the doses
-MODEL = "SmolLM2-135M-Instruct"
+MODEL, LAYERS = "SmolLM2-135M-Instruct", (12, 20, 28)  # of the table of windows
+CUT, CLAMPED = "cut after the run", "clamped in the run"
+MARKS = {
+    "anisotropy": ("as it is", "--"),
+    "without_first_token": ("without the first token", ":"),
+}
 LINES = {
     "anisotropy": ("all vectors", "-"),
     "low": ("forced by the first token alone (closed form)", ":"),
@@ -42,40 +47,59 @@ def bounds(squared_ratio: float, rest: float, length: Any) -> tuple[Any, Any]:
 
 
 def draw_prediction(massive: pd.DataFrame) -> Figure:
-    """Draw anisotropy over window length and over the clamp, measured and predicted."""
+    """Draw anisotropy over window length, measured and predicted."""
     own = massive[massive.model == MODEL].set_index("layer")
     windows = pd.read_csv(TABLE.with_name("bell_by_window.csv"))
-    clamped = pd.read_csv(TABLE.with_name("clamped.csv"))
-    figure = style.new_figure(style.PAGE, 2.9)
-    left, right = figure.subplots(1, 2, sharey=True)
+    figure = style.new_figure(style.SINGLE, 2.9)
+    ax = figure.subplots()
     length = np.geomspace(32, LONGEST, 100)
     for layer, color in zip(LAYERS, style.COLORS, strict=False):
         low, high = bounds(own.squared_ratio[layer], own.without_first_token[layer], length)
-        left.fill_between(length, low, high, color=color, alpha=0.35, linewidth=0.8)
+        ax.fill_between(length, low, high, color=color, alpha=0.35, linewidth=0.8)
         rows = windows[windows.layer == layer]
         ends = [rows[f"anisotropy, {end}"] for end in ("low", "high")]
-        left.vlines(rows.window, *ends, color=color)
-        left.plot(rows.window, rows["anisotropy, mean"], "o", color=color, label=f"layer {layer}")
-    left.legend(loc="lower left")
-    dose = clamped[(clamped.layer == DEEP) & np.isfinite(clamped.clamp)]
-    cut = [own[f"cut_{most}"][DEEP] for most in CUTS]
-    right.plot(CUTS, cut, "s--", color=style.COLORS[1], label="cut after the run")
-    right.plot(dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label="clamped in the run")
-    for name, words in {
-        "anisotropy": "as it is",
-        "without_first_token": "without the first token",
-    }.items():
-        right.axhline(own[name][DEEP], color="0.4", linewidth=0.8, linestyle=":")
-        right.text(108, own[name][DEEP] - 0.055, words, color="0.3", fontsize=style.SMALL)
-    right.legend(loc="lower right", bbox_to_anchor=(1, 0.12))
-    left.set(xscale="log", xlabel="tokens of a window", ylabel="anisotropy", ylim=(0, 1.02))
-    left.set_title("points: measured; bands: predicted from windows of 256")
-    right.set(xscale="log", xlabel="largest coordinate that is left")
-    for ax, ticks in ((left, (32, 256, 2048, 16384, LONGEST)), (right, (100, 600, 2500, 12000))):
-        ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
-        ax.minorticks_off()
-    right.set_title(f"layer {DEEP}, windows of 256")
-    style.title(figure, f"One vector makes the anisotropy of {MODEL}")
+        ax.vlines(rows.window, *ends, color=color)
+        ax.plot(rows.window, rows["anisotropy, mean"], "o", color=color, label=f"layer {layer}")
+    ax.legend(loc="lower left")
+    ax.set(xscale="log", xlabel="tokens of a window", ylabel="anisotropy", ylim=(0, 1.02))
+    label_ticks(ax, (32, 256, 2048, 16384, LONGEST))
+    ax.set_title("points: measured; bands: predicted from windows of 256")
+    style.title(figure, f"One vector makes the anisotropy of {NAMES[MODEL]}")
+    return figure
+
+
+def label_ticks(ax: Axes, ticks: tuple[int, ...]) -> None:
+    ax.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+    ax.minorticks_off()
+
+
+def draw_doses(massive: pd.DataFrame) -> Figure:
+    """Draw anisotropy and sinks of each decoder over the largest coordinate that is left."""
+    clamped = pd.read_csv(TABLE.with_name("clamped.csv"))
+    names = [name for name in NAMES if name in {*clamped.model}]
+    figure = style.new_figure(style.PAGE, 4.2)
+    panels = figure.subplots(2, len(names), sharey="row", sharex=True, squeeze=False)
+    for (top, bottom), name in zip(panels.T, names, strict=True):
+        run = clamped[clamped.model == name]
+        middle = run.layer.max() // 2
+        own = massive[(massive.model == name) & (massive.layer == middle)].iloc[0]
+        top.plot(
+            CUTS, own[[f"cut_{most}" for most in CUTS]], "s--", color=style.COLORS[1], label=CUT
+        )
+        dose = run[(run.layer == middle) & np.isfinite(run.clamp)].sort_values("clamp")
+        top.plot(dose.clamp, dose.anisotropy, "o-", color=style.COLORS[0], label=CLAMPED)
+        for column, (words, line) in MARKS.items():
+            top.axhline(own[column], color="0.4", linewidth=0.9, linestyle=line, label=words)
+        sinks = run.groupby("clamp").sinks.mean()
+        bottom.plot(sinks.index[:-1], sinks.iloc[:-1], "o-", color=style.COLORS[0])
+        bottom.axhline(sinks.iloc[-1], color="0.4", linewidth=0.9, linestyle="--")
+        top.set_title(f"{NAMES[name]}, layer {middle}")
+        bottom.set(xscale="log", xlabel="largest coordinate that is left", ylim=(0, None))
+        label_ticks(bottom, (200, 1200, 6000))
+    panels[0, 0].set(ylabel="anisotropy", ylim=(0, 1.02))
+    panels[1, 0].set_ylabel("share of heads with a sink")
+    figure.legend(*style.legend_entries(panels[0]), loc="outside lower center", ncols=4)
+    style.title(figure, "How much of a bell its largest coordinates make")
     return figure
 
 
@@ -102,4 +126,5 @@ if __name__ == "__main__":
     table = pd.read_csv(TABLE).query("text == 'enwik8' and as_trained")
     with style.context():
         draw_prediction(table).savefig(FIGURES / "one_vector.png", dpi=150)
+        draw_doses(table).savefig(FIGURES / "doses.png", dpi=150)
         draw_layers(table).savefig(FIGURES / "massive_by_layer.png", dpi=150)

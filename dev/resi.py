@@ -13,7 +13,8 @@ hundreds of gigabytes, so these are others:
   Violations: share of triples of layers where it is not. Correlation: Spearman's, of dissimilarity
   and distance in layers, mean over layers and directions.
 - groups.csv: last layers of runs that differ in their seed alone should be more similar than those
-  of other sizes and objectives. Violations and AUPRC, by ReSi's code, mean over groups.
+  of other sizes and objectives, of all groups and of decoders alone. Violations and AUPRC, by
+  ReSi's code, mean over groups; `chance` has those of similarities in random order.
 
 Clouds have 1,000 points, none of them first in its window; agreement is over clouds without equal
 points, monotonicity over every third layer where a model has more than 13. Written down before any
@@ -39,8 +40,9 @@ from dev.packaged_model import open_packaged, read_text
 from dev.shared_tables import RESULTS
 
 POINTS, LAYERS, NEAREST = 1000, 13, 10
+CHANCE, DRAWS = "chance", 200
 MEASURES = ["CKA", "CKA, unbiased", "RSA", "Procrustes", "overlap"]
-MEASURES += ["ReSi CKA", "ReSi RSA", "ReSi Procrustes", "ReSi Jaccard"]
+MEASURES += ["ReSi CKA", "ReSi RSA", "ReSi RSA of distances", "ReSi Procrustes", "ReSi Jaccard"]
 SAME = {"CKA": "ReSi CKA", "Procrustes": "ReSi Procrustes", "overlap": "ReSi overlap"}
 FOLDER = RESULTS / "similarity"
 Pairs = dict[tuple[int, int], dict[str, float]]
@@ -68,6 +70,7 @@ def resi_measures(x_PD: np.ndarray, y_PE: np.ndarray) -> dict[str, float]:
     return {
         "ReSi CKA": measures.CKA()(x_PD, y_PE, "nd"),
         "ReSi RSA": measures.RSA()(x_PD, y_PE, "nd"),
+        "ReSi RSA of distances": measures.RSA().sim_func(x_PD, y_PE, "nd", inner="euclidean"),
         "ReSi Procrustes": 1 - distance**2 / 2,
         "ReSi Jaccard": measures.JaccardSimilarity()(x_PD, y_PE, "nd"),
         "ReSi overlap": float(np.mean(shared_P)),
@@ -116,22 +119,28 @@ def read_monotonicity(pairs: Pairs, layers: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["measure", "violations", "triples", "correlation"])
 
 
-def read_groups(pairs: Pairs, group_M: list[str]) -> pd.DataFrame:
-    """Read violations and AUPRC of each measure off the similarities of pairs of runs."""
-    rows = []
-    for name in MEASURES:
+def read_groups(pairs: Pairs, group_M: list[str], kind: str) -> pd.DataFrame:
+    """Read violations and AUPRC of each measure off the similarities of pairs of runs of a kind."""
+    groups = [group for group in dict.fromkeys(group_M) if group.startswith(kind)]
+    pairs = {ab: x for ab, x in pairs.items() if {group_M[i] for i in ab} <= {*groups}}
+    rng, rows = np.random.default_rng(0), []
+    for name in [*MEASURES, *[CHANCE] * DRAWS]:
         scores = []
-        for group in dict.fromkeys(group_M):
+        value = dict(zip(pairs, rng.random(len(pairs)), strict=True))
+        value = {ab: x[name] for ab, x in pairs.items()} if name != CHANCE else value
+        for group in groups:
             inside, across = [], []
-            for (a, b), values in pairs.items():
+            for (a, b), similarity in value.items():
                 members = (group_M[a] == group) + (group_M[b] == group)
                 if members:
-                    (inside if members == 2 else across).append(values[name])
+                    (inside if members == 2 else across).append(similarity)
             scores.append(
                 [f(inside, across, True) for f in (quality.violation_rate, quality.auprc)]
             )
-        rows.append((name, *np.mean(scores, axis=0), len(scores)))
-    return pd.DataFrame(rows, columns=["measure", "violations", "auprc", "groups"])
+        rows.append((name, *np.mean(scores, axis=0)))
+    table = pd.DataFrame(rows, columns=["measure", "violations", "auprc"])
+    means = table.groupby("measure", sort=False).mean().reset_index()
+    return means.assign(groups=len(groups), of=kind or "all")
 
 
 def main(text: str, runs: str, *models: str) -> None:
@@ -149,6 +158,7 @@ def main(text: str, runs: str, *models: str) -> None:
         every += pairs.values()
         ladders.append(read_monotonicity(pairs, len(layers_NPD)).assign(model=name))
         print(ladders[-1].round(3).to_string(index=False), flush=True)
+    groups = [group for group, _, _ in own]
     pairs = compare_all([layers_NPD[-1] for _, _, layers_NPD in own])
     frame = pd.DataFrame([*every, *pairs.values()]).query("distinct")
     differences = {name: (frame[name] - frame[other]).abs().max() for name, other in SAME.items()}
@@ -156,7 +166,7 @@ def main(text: str, runs: str, *models: str) -> None:
     tables = {
         "agreement": agreement.reset_index().assign(pairs=len(frame)),
         "monotonicity": pd.concat(ladders),
-        "groups": read_groups(pairs, [group for group, _, _ in own]),
+        "groups": pd.concat([read_groups(pairs, groups, kind) for kind in ("", "decoder")]),
     }
     FOLDER.mkdir(exist_ok=True)
     for name, table in tables.items():
