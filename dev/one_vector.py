@@ -94,12 +94,12 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
         bottom.plot(sinks.index[:-1], sinks.iloc[:-1], "o-", color=style.COLORS[0])
         bottom.axhline(sinks.iloc[-1], color="0.4", linewidth=0.9, linestyle="--")
         top.set_title(f"{NAMES[name]}, layer {middle}")
-        bottom.set(xscale="log", xlabel="largest coordinate that is left", ylim=(0, None))
+        bottom.set(xscale="log", xlabel="largest coordinate that is left")
         label_ticks(bottom, (200, 1200, 6000))
     panels[0, 0].set(ylabel="anisotropy", ylim=(0, 1.02))
-    panels[1, 0].set_ylabel("share of heads with a sink")
+    panels[1, 0].set(ylabel="share of heads with a sink", ylim=(0, 0.7))
     figure.legend(*style.legend_entries(panels[0]), loc="outside lower center", ncols=4)
-    style.title(figure, "How much of a bell its largest coordinates make")
+    style.title(figure, "A bell falls where its largest coordinates are limited")
     return figure
 
 

@@ -96,10 +96,12 @@ def select_points(resid_NWTD: np.ndarray) -> np.ndarray:
 
 
 def read_runs(root: pathlib.Path) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield group, name and layers of the last checkpoint of each run."""
+    """Yield group, name and layers of the last checkpoint of each finished run."""
     for path in sorted(root.glob("*/*_weights_*/")):
         group = f"{path.name.split('_')[0]} {path.parent.name}"
         run = api.open_run(path)
+        if run.steps[-1] < run.config.train.steps:
+            continue
         resid_NWTD = run.vectors(run.params(run.steps[-1]), run.windows(16))
         yield group, f"{group}, seed {path.name.split('_')[2]}", select_points(np.array(resid_NWTD))
 
