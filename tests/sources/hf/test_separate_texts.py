@@ -79,7 +79,7 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
     assert "no final norm" in table.attrs["residual_stream"]
     with pytest.raises(ValueError, match="88% of the text are unknown to the tokenizer"):
         anisoscope.measure_model(model, ["0" * 30] * 40, **given)
-    with pytest.raises(ValueError, match="window is 600, .* has 64 positions"):
+    with pytest.raises(ValueError, match=r"window is 600, .* has 64 positions"):
         anisoscope.measure_model(model, [tiny_models.text(600)] * 4, **given | {"window": 600})
     model.resize_token_embeddings(8)
     with pytest.raises(ValueError, match="the model has 8 embeddings; pass the model's tokenizer"):
