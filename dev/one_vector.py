@@ -97,7 +97,7 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
         bottom.set(xscale="log", xlabel="largest coordinate that is left")
         label_ticks(bottom, (200, 1200, 6000))
     panels[0, 0].set(ylabel="anisotropy", ylim=(0, 1.02))
-    panels[1, 0].set(ylabel="share of heads with a sink", ylim=(0, 0.7))
+    panels[1, 0].set(ylabel="share of heads with a sink", ylim=(0, 1.02))
     figure.legend(*style.legend_entries(panels[0]), loc="outside lower center", ncols=4)
     style.title(figure, "A bell falls where its largest coordinates are limited")
     return figure

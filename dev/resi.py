@@ -52,7 +52,8 @@ Pairs = dict[tuple[int, int], dict[str, float]]
 def own_measures(x_PD: jax.Array, y_PE: jax.Array) -> dict[str, jax.Array]:
     """Compute the measures of this project."""
     cka, aligned = comparison.ckas(x_PD, y_PE), cloud_pairs.alignments(x_PD, y_PE)
-    nearest = [comparison.select_nearest(neighbors.nearest_neighbors(z, 10)) for z in (x_PD, y_PE)]
+    both = (neighbors.nearest_neighbors(z, NEAREST) for z in (x_PD, y_PE))
+    nearest = [comparison.select_nearest(found, NEAREST) for found in both]
     return {
         "CKA": cka.biased[0],
         "CKA, unbiased": cka.unbiased[0],
