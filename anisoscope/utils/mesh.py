@@ -5,6 +5,7 @@ Measuring consists of sorting and selection, for which XLA uses a single core; i
 every core as a device.
 """
 
+import collections
 import concurrent.futures
 import itertools
 import math
@@ -16,7 +17,6 @@ import jax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import MeshConfig
 
@@ -52,10 +52,12 @@ def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
 
 
 def measures_independently(config: MeshConfig) -> bool:
-    """Return whether each process can measure on its own, since its devices hold all parameters."""
-    return jax.process_count() > 1 and not any(
-        processes.largest_over_processes(jax.local_device_count() % config.fsdp)
-    )
+    """Return whether each process can measure on its own, since its devices hold all parameters.
+
+    It exchanges nothing: processes ask it at different times.
+    """
+    counts = collections.Counter(device.process_index for device in jax.devices())
+    return len(counts) > 1 and not any(count % config.fsdp for count in counts.values())
 
 
 def make_mesh(config: MeshConfig, independent: bool = False) -> jax.sharding.Mesh:
