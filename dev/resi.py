@@ -15,16 +15,22 @@ hundreds of gigabytes, so these are others:
 - groups.csv: last layers of runs that differ in their seed alone should be more similar than those
   of other sizes and objectives, of all groups and of decoders alone. Violations and AUPRC, by
   ReSi's code, mean over groups; `chance` has those of similarities in random order.
+- outputs.csv: decoders whose last layers differ more should predict more differently. Spearman's
+  correlation of dissimilarity with three differences of two decoders' predictions, by ReSi's code:
+  Jensen–Shannon divergence, disagreement, and difference of accuracy. Over all pairs, and over the
+  pairs of one size.
 
 Clouds have 1,000 points, none of them first in its window; agreement is over clouds without equal
 points, monotonicity over every third layer where a model has more than 13. Written down before any
-was read.
+was read; outputs.csv after the others.
 """
 
+import collections
 import itertools
 import pathlib
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -32,10 +38,12 @@ import pandas as pd
 import scipy.stats
 from repsim import measures
 from repsim.benchmark import measure_quality_metrics as quality
-from repsim.measures import nearest_neighbor
+from repsim.measures import nearest_neighbor, output_similarity
 
 from anisoscope import api
 from anisoscope.metrics import cloud_pairs, comparison, neighbors
+from anisoscope.models import transformer
+from anisoscope.results import joined_files
 from dev.packaged_model import open_packaged, read_text
 from dev.shared_tables import RESULTS
 
@@ -89,22 +97,41 @@ def compare_all(clouds: Sequence[np.ndarray]) -> Pairs:
     return pairs
 
 
-def select_points(resid_NWTD: np.ndarray) -> np.ndarray:
+def select_points(x_NWTD: np.ndarray) -> np.ndarray:
     """Select the same positions of every layer, at random, without the first of each window."""
-    later_NPD = resid_NWTD[:, :, 1:].reshape(len(resid_NWTD), -1, resid_NWTD.shape[-1])
+    later_NPD = x_NWTD[:, :, 1:].reshape(len(x_NWTD), -1, x_NWTD.shape[-1])
     picks_P = np.random.default_rng(0).choice(later_NPD.shape[1], POINTS, replace=False)
     return np.asarray(later_NPD[:, picks_P])
 
 
-def read_runs(root: pathlib.Path) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield group, name and layers of the last checkpoint of each finished run."""
-    for path in sorted(root.glob("*/*_weights_*/")):
-        group = f"{path.name.split('_')[0]} {path.parent.name}"
+class Run(NamedTuple):
+    """The last checkpoint of a finished run at the selected positions."""
+
+    group: str
+    name: str
+    layers_NPD: np.ndarray
+    logits_PV: np.ndarray
+    correct: float  # share of positions where the likeliest character is the next one
+
+
+def read_runs(root: pathlib.Path) -> Iterator[Run]:
+    """Yield each finished run of the ladder."""
+    for path in sorted(path.parent for path in root.glob("*/*/checkpoints")):
+        group, _, seed = path.name.partition("_weights_")
         run = api.open_run(path)
         if run.steps[-1] < run.config.train.steps:
             continue
-        resid_NWTD = run.vectors(run.params(run.steps[-1]), run.windows(16))
-        yield group, f"{group}, seed {path.name.split('_')[2]}", select_points(np.array(resid_NWTD))
+        model = transformer.build(run.config.model, run.corpus.vocab_size, "float32")
+        tokens_WT = run.windows(16)
+        logits_WTV, activations = model.apply(run.params(run.steps[-1]), tokens_WT)
+        logits_PV = select_points(np.array(logits_WTV)[None])[0]
+        # the last position of a window has no next one here: -1 is never correct
+        next_WT = np.pad(tokens_WT[:, 1:], ((0, 0), (0, 1)), constant_values=-1)
+        next_P = select_points(next_WT[None, ..., None])[0, :, 0]
+        right_P = logits_PV.argmax(axis=1)[next_P >= 0] == next_P[next_P >= 0]
+        layers_NPD = select_points(np.array(activations.resid_LBTD))
+        group = f"{group} {path.parent.name}"
+        yield Run(group, f"{group}, seed {seed[:1] or 0}", layers_NPD, logits_PV, right_P.mean())
 
 
 def read_monotonicity(pairs: Pairs, layers: int) -> pd.DataFrame:
@@ -124,7 +151,8 @@ def read_monotonicity(pairs: Pairs, layers: int) -> pd.DataFrame:
 
 def read_groups(pairs: Pairs, group_M: list[str], kind: str) -> pd.DataFrame:
     """Read violations and AUPRC of each measure off the similarities of pairs of runs of a kind."""
-    groups = [group for group in dict.fromkeys(group_M) if group.startswith(kind)]
+    counts = collections.Counter(group_M)
+    groups = [group for group in counts if group.startswith(kind) and counts[group] > 1]
     pairs = {ab: x for ab, x in pairs.items() if {group_M[i] for i in ab} <= {*groups}}
     rng, rows = np.random.default_rng(0), []
     for name in [*MEASURES, *[CHANCE] * DRAWS]:
@@ -146,6 +174,35 @@ def read_groups(pairs: Pairs, group_M: list[str], kind: str) -> pd.DataFrame:
     return means.assign(groups=len(groups), of=kind or "all")
 
 
+def read_outputs(pairs: Pairs, runs: Sequence[Run]) -> pd.DataFrame:
+    """Correlate dissimilarity and the differences of predictions over pairs of decoders."""
+    decoders = [n for n, run in enumerate(runs) if run.group.startswith("decoder")]
+    chosen = [*itertools.combinations(decoders, 2)]
+    differences = []
+    for a, b in chosen:
+        logits, correct = (runs[a].logits_PV, runs[b].logits_PV), (runs[a].correct, runs[b].correct)
+        differences.append(
+            {
+                "divergence": output_similarity.JSD()(*logits),
+                "disagreement": output_similarity.Disagreement()(*logits),
+                "accuracy": output_similarity.AbsoluteAccDiff()(*correct),
+                "one_size": runs[a].group == runs[b].group,
+            }
+        )
+    frame = pd.DataFrame(differences).join(pd.DataFrame([pairs[pair] for pair in chosen]))
+    rows = []
+    for of, part in (("all", frame), ("one size", frame[frame.one_size])):
+        for name in MEASURES:
+            found = [
+                -scipy.stats.spearmanr(part[name], part[difference])[0]
+                for difference in ("divergence", "disagreement", "accuracy")
+            ]
+            rows.append((name, *found, len(part), of))
+    return pd.DataFrame(
+        rows, columns=["measure", "divergence", "disagreement", "accuracy", "pairs", "of"]
+    )
+
+
 def main(text: str, runs: str, *models: str) -> None:
     clouds = {}
     for name, place in (model.split("=") for model in models):
@@ -153,7 +210,7 @@ def main(text: str, runs: str, *models: str) -> None:
         tokens_WT = packaged.windows(read_text(text), True).probe.tokens_GWT[0]
         clouds[name] = select_points(packaged.read(tokens_WT)[0])
     own = list(read_runs(pathlib.Path(runs)))
-    clouds |= {name: layers_NPD for _, name, layers_NPD in own if len(layers_NPD) > 3}
+    clouds |= {run.name: run.layers_NPD for run in own if len(run.layers_NPD) > 3}
     ladders, every = [], []
     for name, layers_NPD in clouds.items():
         layers_NPD = layers_NPD[:: -(-len(layers_NPD) // LAYERS)]
@@ -161,8 +218,8 @@ def main(text: str, runs: str, *models: str) -> None:
         every += pairs.values()
         ladders.append(read_monotonicity(pairs, len(layers_NPD)).assign(model=name))
         print(ladders[-1].round(3).to_string(index=False), flush=True)
-    groups = [group for group, _, _ in own]
-    pairs = compare_all([layers_NPD[-1] for _, _, layers_NPD in own])
+    pairs = compare_all([run.layers_NPD[-1] for run in own])
+    groups = [run.group for run in own]
     frame = pd.DataFrame([*every, *pairs.values()]).query("distinct")
     differences = {name: (frame[name] - frame[other]).abs().max() for name, other in SAME.items()}
     agreement = pd.Series(differences, name="largest_difference").rename_axis("measure")
@@ -170,10 +227,11 @@ def main(text: str, runs: str, *models: str) -> None:
         "agreement": agreement.reset_index().assign(pairs=len(frame)),
         "monotonicity": pd.concat(ladders),
         "groups": pd.concat([read_groups(pairs, groups, kind) for kind in ("", "decoder")]),
+        "outputs": read_outputs(pairs, own),
     }
     FOLDER.mkdir(exist_ok=True)
     for name, table in tables.items():
-        table.to_csv(FOLDER / f"{name}.csv", index=False, float_format="%.6g")
+        joined_files.write_csv(table, FOLDER / f"{name}.csv")
         print(table.round(4).to_string(index=False))
 
 
