@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, product
 from anisoscope.metrics.copies import copies
@@ -20,6 +20,7 @@ SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in
 RESIDUE = 1e-5  # share of a covariance: float32 leaves up to 1e-7 where nothing should be left
 # below this share of the largest a variance is rounding: neighbors do not vary in that direction
 FLAT = 1e-5
+ROUNDING = 4 * float(jnp.finfo(jnp.float32).eps)  # of the mean of equal vectors, relative
 
 
 class Factors(NamedTuple):
@@ -231,6 +232,7 @@ class Local(NamedTuple):
 
     inside_PE: Float[Array, "P E"]  # |Q_i^T g_i|^2
     share_PE: Float[Array, "P E"]  # tr(Q_i^T C Q_i) / tr C
+    known_PE: Bool[Array, "P E"]  # whether the neighborhood varies in so many directions
 
 
 def local_tangent(
@@ -244,7 +246,8 @@ def local_tangent(
 
     Q_i has the first 1 … rank principal directions, about their mean, of the `neighbors` (more than
     rank) of point i among the others. C is the covariance of the points. e is then the mean of
-    |Q_i^T g_i|^2 over that of |g_i|^2. Directions in which the neighbors do not vary are left out.
+    |Q_i^T g_i|^2 over that of |g_i|^2, of the points that have E directions: copies of a point span
+    none. Directions in which the neighbors do not vary are left out.
     """
     origin_1D = jnp.asarray(points_PD, jnp.float32).mean(axis=0, keepdims=True)
     points_PD, among_OD = points_PD - origin_1D, jnp.asarray(among_OD, jnp.float32) - origin_1D
@@ -252,17 +255,20 @@ def local_tangent(
     nearest_PC = jax.lax.top_k(-distance_PO, neighbors)[1]
     covariance_DD = covariance(points_PD)
 
-    def read_point(point: tuple[Array, Array]) -> tuple[Array, Array]:
+    def read_point(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         nearest_C, gradient_D = point
         near_CD = centered(among_OD[nearest_C])
+        rounding = neighbors * ROUNDING**2 * jnp.square(among_OD[nearest_C]).sum(axis=1).max()
         # fewer neighbors than dimensions: the smaller matrix
         value_C, vector_CC = eigh(product(near_CD, near_CD.T))
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
-        length_E = jnp.where(value_E > FLAT * value_E[0], jnp.sqrt(jnp.abs(value_E)), jnp.inf)
+        known_E = value_E > jnp.maximum(FLAT * value_E[0], rounding)
+        length_E = jnp.where(known_E, jnp.sqrt(jnp.abs(value_E)), jnp.inf)
         frame_ED = product(first_EC, near_CD) / length_E[:, None]
         variance_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1)
         share_E = variance_E / jnp.trace(covariance_DD)
-        return jnp.cumsum(jnp.square(product(frame_ED, gradient_D))), jnp.cumsum(share_E)
+        inside_E = jnp.square(product(frame_ED, gradient_D))
+        return jnp.cumsum(inside_E), jnp.cumsum(share_E), known_E
 
     return Local(*jax.lax.map(read_point, (nearest_PC, jnp.asarray(gradient_PD))))
 

@@ -237,7 +237,8 @@ def energy_by_bin(
 def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) -> dict[str, Array]:
     """Return e and v of local tangents at the first points of each fold, (rank, layer, G, R).
 
-    A local tangent spans neighbors among the points that proxies are fitted to.
+    A local tangent spans neighbors among the points that proxies are fitted to. Points whose
+    neighbors vary in fewer directions do not count; NaN where no point does.
     """
     share, at = tangents.local_points // tangents.folds, jnp.asarray(tangents.ranks) - 1
     keep_RP = point_weights(tangents.folds, tangents.local_points)
@@ -251,17 +252,18 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
         local_tangents = tangent.local_tangent(
             points_PD, gradient_PD, among_PD, tangents.neighbors, tangents.ranks[-1]
         )
+        known_PA = local_tangents.known_PE[:, at]
         inside_PA, share_PA = local_tangents.inside_PE[:, at], local_tangents.share_PE[:, at]
         square_P = jnp.square(gradient_PD).sum(axis=1)
         weight_GP = jnp.stack([square_P, (square_P > 0).astype(jnp.float32)])
         unit_PA = inside_PA / jnp.where(square_P > 0, square_P, 1.0)[:, None]
         inside_GPA = jnp.stack([inside_PA, unit_PA])
-        total_GR = weight_GP @ keep_RP.T
-        energy_AGR = jnp.einsum("rp,gpa->agr", keep_RP, inside_GPA)
-        variance_AGR = jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA)
+        total_AGR = jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, known_PA)
+        energy_AGR = jnp.einsum("rp,gpa,pa->agr", keep_RP, inside_GPA, known_PA)
+        variance_AGR = jnp.einsum("rp,gp,pa->agr", keep_RP, weight_GP, share_PA * known_PA)
         return {
-            "local_energy": energy_AGR / total_GR[None],
-            "local_variance": variance_AGR / total_GR[None],
+            "local_energy": energy_AGR / total_AGR,
+            "local_variance": variance_AGR / total_AGR,
         }
 
     values = jax.lax.map(test_layer, (read.points_NPD, read.gradient_NPD, cloud_NPD))

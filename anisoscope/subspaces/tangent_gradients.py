@@ -33,6 +33,7 @@ from anisoscope.utils.errors import UserError
 
 Array = Any  # NumPy's or JAX's
 LEAST_EARLY = 2  # checkpoints needed for early proxies
+NO_BIN = -1  # of a token that every window has, or that the model does not read
 READING = {"attention": "qkv", "mlp": "mlp_up"}
 WRITING = {"attention_out": "attention_out", "mlp_out": "mlp_down"}
 KERNELS = READING | WRITING
@@ -47,7 +48,7 @@ class TangentWindows(NamedTuple):
     targets_JWT: np.ndarray
     weights_JWT: np.ndarray  # weights of the positions in the loss
     picks_JQ: np.ndarray  # int32, scored positions, as indices into the W*T positions of a fold
-    bins_P: np.ndarray  # int32, bin of the token's log frequency in the text; -1: a special token
+    bins_P: np.ndarray  # int32, bin of the token's log frequency in the text, or NO_BIN
     time_P: np.ndarray  # position in its window
 
 
@@ -109,6 +110,8 @@ def choose_tangent_windows(
     batch = objective.make_batch(config, windows_WL, key, np.arange(2 * count), corpus.mask_token)
     log_frequency_V = unigrams.log_frequency(corpus.train, 1, corpus.vocab_size)
     bins_WT = unigrams.bins(log_frequency_V)[windows_WL[:, :-1]]
+    if config.model.same_first:  # such a model does not read the first character
+        bins_WT[:, 0] = NO_BIN
     return split_windows((*batch, bins_WT), tangents, rng)
 
 

@@ -72,11 +72,13 @@ MEASURED = {
         resampling="",
     ),
     "local_energy": share(
-        "gradient energy in the local tangent", "sum |Q_i^T g_i|^2 / sum |g_i|^2", PAPER
+        "gradient energy in the local tangent",
+        "sum |Q_i^T g_i|^2 / sum |g_i|^2, of the points whose neighbors vary in k directions",
+        PAPER,
     ),
     "local_variance": share(
         "variance of the activations in the local tangents",
-        "mean of tr(Q_i^T C Q_i) / tr C, weights |g_i|^2 (raw) or 1 (unit)",
+        "mean of tr(Q_i^T C Q_i) / tr C over the same points, weights |g_i|^2 (raw) or 1 (unit)",
     ),
     "energy_in_bin": share(
         "gradient energy in the subspace, by frequency of the character",

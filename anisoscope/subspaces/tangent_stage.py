@@ -68,8 +68,8 @@ class Study(Source):
     def cells(self) -> tangent_tables.Cells:
         """The prespecified cells (layer, step, rank); all others are exploratory.
 
-        The layers are the embedding, the middle and the last but one, since in the last layer the
-        state itself has no gradient. The steps are the first checkpoint after the early ones, if
+        The layers are the embedding, the middle and the last but one, since in the last layer of a
+        pre-LN model the state itself has no gradient. The steps are the first checkpoint after the early ones, if
         any, and the last. There is one rank.
         """
         blocks, rank, steps = self.layers - 1, self.tangents.ranks[-1], self.steps[-1:]
@@ -102,23 +102,24 @@ class Study(Source):
         return digests
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
-        """Find tables whose inputs have changed, are made again, or have another step between."""
+        """Find tables whose inputs have changed, are made again, or are of other steps."""
         stored, again = self.stored(), {}
         made, before = set(), -1  # steps to measure, and the last step that has or gets a table
         for step in (step for step in self.steps if step in tables or step in stored):
             if step not in tables:
                 made.add(step)
-            elif step in stored:
-                read = tables[step].attrs
-                previous = int(read["previous_step"])
+            else:
+                attributes = tables[step].attrs
+                read = {int(other) for other in json.loads(attributes["checkpoints"])}
                 if (
-                    {0, previous} & made
-                    or previous < before
+                    read & made
+                    or read - {*self.steps}
+                    or int(attributes["previous_step"]) != before
                     or is_outdated(tables[step], self.source)
-                    or json.loads(read["early_proxies"]) != self.digests
+                    or json.loads(attributes["early_proxies"]) != self.digests
                 ):
-                    made.add(step)
                     again[step] = "a checkpoint or an earlier proxy has changed"
+                    made |= {step} & stored
             before = max(before, step)
         return again
 
@@ -137,7 +138,9 @@ class Study(Source):
                 fitted[fit] = frames(self.known[other], self.tangents)
         fitted = {fit: fitted[fit] for fit in self.fits if fit != "here"}
         tested = self.test(step, before, fitted)
-        read = {other: self.source.digest(other) for other in {step, before} & self.stored()}
+        read = {step: self.source.digest(step)}
+        for other in {before, 0} & self.known.keys():  # of the checkpoints of their proxies
+            read[other] = json.loads(self.known[other].attrs["checkpoints"])[str(other)]
         attributes = self.about | {
             "checkpoints": json.dumps(read),
             "previous_step": -1 if before is None else before,

@@ -5,7 +5,11 @@ import pytest
 
 from anisoscope.config.tangents_config import early_steps
 from anisoscope.subspaces import run_tangents, subspace_energy
-from anisoscope.subspaces.tangent_gradients import check_tangents, choose_tangent_windows
+from anisoscope.subspaces.tangent_gradients import (
+    NO_BIN,
+    check_tangents,
+    choose_tangent_windows,
+)
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
@@ -37,6 +41,12 @@ def test_an_encoder_is_read_with_its_masked_characters():
         assert (np.take_along_axis(weights, part.picks_JQ, axis=1) == 1).all()
         assert (tokens == targets)[weights == 0].all()
         assert (tokens == text.mask_token).any()
+
+
+def test_a_character_that_is_not_read_is_in_no_bin():
+    changed = replace(config(), {"model.same_first": True})
+    for part in choose_tangent_windows(changed, changed.tangents, corpus()):
+        np.testing.assert_array_equal(part.bins_P == NO_BIN, part.time_P == 0)
 
 
 def test_planted_enrichment_is_found_in_its_bin():

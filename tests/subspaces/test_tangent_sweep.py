@@ -1,8 +1,10 @@
 """The stage on a tiny run: against the model's own gradients, resumed, as one program."""
 
+import dataclasses
 import functools
 import json
 import shutil
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,12 @@ import pytest
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
 from anisoscope.sources.sweep import sweep
-from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage
+from anisoscope.subspaces import (
+    run_tangents,
+    subspace_energy,
+    tangent_gradients,
+    tangent_stage,
+)
 from anisoscope.training import loop, objective
 from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import Stopped, UserError
@@ -194,6 +201,51 @@ def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
     np.testing.assert_array_equal(read(path).energy, table.energy)
     # the checkpoint before is gone; its proxies are not
     assert np.isnan(read(path).matrix_energy.sel(of="between")).all()
+
+
+def test_tables_of_other_proxies_are_found(run, capsys):
+    study = make_study(run)
+    (target,) = study.targets
+    tables = study.step_tables(target)
+    assert study.outdated(target, tables) == {}
+    for step, table in tables.items():
+        before = max((other for other in STEPS if other < step), default=0)
+        assert {*map(int, json.loads(table.attrs["checkpoints"]))} == {0, before, step}
+    # another run was made at step 0 when this table was made, as after an interruption
+    then = json.loads(tables[4].attrs["checkpoints"]) | {"0": "another"}
+    changed = tables[4].assign_attrs(checkpoints=json.dumps(then))
+    assert [*study.outdated(target, tables | {4: changed})] == [4, 5, 6]
+    joined_files.write_table(changed, target.path(4))
+    shutil.rmtree(run / "checkpoints" / "4")
+    swept(run)
+    assert "but its own checkpoint is gone: step 4" in capsys.readouterr().out
+    now = make_study(run)
+    assert [*now.outdated(target, tables | {4: changed})] == [4]  # it stays, and so does step 5
+    for gone, found in ((4, [5, 6]), (0, [1, 2, 4, 5, 6])):
+        study.steps = [step for step in STEPS if step != gone]
+        left = {step: tables[step] for step in study.steps}
+        assert [*study.outdated(target, left)] == found
+
+
+def test_points_without_a_local_tangent_do_not_count():
+    rng = np.random.default_rng(0)
+    points, gradient, among = rng.normal(size=(3, 1, 32, 6)).astype(np.float32)
+    copies = points[:, :1].repeat(4, axis=1)  # the nearest of one point, all alike
+    with_copies = np.concatenate([among[:, :28], copies], axis=1)
+    settings = dataclasses.replace(SETTINGS, local_points=32)
+    read = types.SimpleNamespace(points_NPD=points, gradient_NPD=gradient)
+    energy = subspace_energy.local_energy(read, with_copies, settings)["local_energy"]
+    inside, _ = reference.local_tangent(points[0], gradient[0], with_copies[0], 4, 2)
+    known = np.array([directions(point, with_copies[0]) > 1 for point in points[0]])
+    assert 0 < known.sum() < 32
+    expected = inside[known].sum() / np.square(gradient[0][known]).sum()
+    np.testing.assert_allclose(energy[0, 0, 0, 0], expected, rtol=1e-3)
+
+
+def directions(point, others):
+    """In how many directions the four nearest of a point vary."""
+    near = others[np.argsort(np.square(others - point).sum(1))[:4]]
+    return np.linalg.matrix_rank(near - near.mean(axis=0), tol=1e-4)
 
 
 @pytest.mark.parametrize(

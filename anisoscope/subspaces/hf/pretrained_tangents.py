@@ -20,6 +20,7 @@ from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_gradients import (
     LEAST_EARLY,
+    NO_BIN,
     Gradients,
     TangentWindows,
     check_window_count,
@@ -35,7 +36,6 @@ from anisoscope.utils.settings import replace
 
 WIDTH = "the model's width of {}"
 NO_STEP = "NaN: it needs the state of the optimizer, which no file of weights has"
-NO_BIN = -1
 INPUT = {
     guards.NEXT_TOKEN: "validation windows (predicts the next token)",
     guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%})",
@@ -106,9 +106,12 @@ def choose_text_windows(
 def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
     source, config = study.source, study.config
-    if not (results := source.root / "results.nc").exists():
-        advice = "run --stages=measure first: it checks the model"
-        raise UserError(f"{results} does not exist; {advice}")
+    target, advice = source.targets[0], "run --stages=measure first: it checks the model"
+    tables = source.step_tables(target)
+    if without := {*study.steps} - tables.keys() | source.outdated(target, tables).keys():
+        raise UserError(
+            f"{target.path(min(without))} does not exist or is of other weights; {advice}"
+        )
     folder.claim_folder(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked_folder(source.root):
         facts = study.facts
@@ -183,12 +186,11 @@ class RevisionStudy(tangent_stage.Study):
 
     @functools.cached_property
     def facts(self) -> dict[str, Any]:
-        """The facts that hold for all revisions: from a valid table, else from a fold of windows."""
+        """The facts that hold for all revisions: of the last, from its table or a fold of windows."""
         names = ("layers", "full_width", "width", "largest_ones_share", "matrices_missing")
-        for path in sorted((self.root / step_files.TANGENTS).glob("*.nc")):
-            table = joined_files.read_table(path)
-            if not is_outdated(table, self.source):
-                return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
+        path = self.targets[0].path(self.source.last)
+        if path.exists() and not is_outdated(table := joined_files.read_table(path), self.source):
+            return {name: revision_sweep.to_python(table.attrs[name]) for name in names}
         loaded = self.open(self.source.last)
         width, matrices = (
             loaded.model.config.hidden_size,

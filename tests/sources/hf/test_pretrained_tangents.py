@@ -14,7 +14,7 @@ import transformers
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.experiments import pretrained as experiment
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import guards, pretrained_weights, revision_sweep
+from anisoscope.sources.hf import guards, load_model, pretrained_weights, revision_sweep
 from anisoscope.subspaces.hf import pretrained_tangents as tangents
 from anisoscope.utils.errors import UserError
 from tests.program import here, override, refuse
@@ -114,9 +114,13 @@ def test_what_is_gone_or_has_changed_is_made_again(swept, training, tmp_path, mo
     def other(place, weights):
         return own(place, weights) + "x" * place.name.endswith("step8")
 
-    monkeypatch.setattr(pretrained_weights, "digest_model", other)
+    for module in (pretrained_weights, load_model):
+        monkeypatch.setattr(module, "digest_model", other)
+    refused = start(training, run, *NAMES)  # results.nc names the former weights
+    assert refused.returncode == 2
+    assert "8.nc does not exist or is of other weights; run --stages=measure" in refused.stderr
     for now in (2, 0):
-        said = start(training, run, *NAMES).stdout
+        said = start(training, run, *NAMES, stages="measure,tangents").stdout
         assert f"tangents: 4 checkpoints measured ({now} now)" in said
     for name in ("early", "8", "20"):
         table = joined_files.read_table(run / "tangents" / f"{name}.nc")
