@@ -123,6 +123,9 @@ def contrast_runs(
         for name, stage in ((log.SCORE, "train"), ("results.nc", "measure")):
             if not (folder / name).exists():
                 raise missing_file(folder, name, stage)
+    for name, config in configs.items():
+        source = run_source.open_run_source(config, texts[name], folders[name], name)
+        sweep.check_measured(source)
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join_runs(tables, {name: {} for name in tables})
     lines = {name: log.read_log(folder) for name, folder in folders.items()}

@@ -163,7 +163,7 @@ def check_stages(todo: Work) -> None:
     for name, config, text, path in runs:
         if "train" in stages or "replay" in stages:
             train_program.check_program(config, text)
-        if "measure" in stages:
+        if {"measure", "matched"} & {*stages}:
             run_source.check_measurable(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)

@@ -107,7 +107,8 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
         raise folder.missing_file(root, pretrained_config.TABLE, "measure")
     known = read_json(path, "run --stages=measure again")
     labels = pretrained_config.model_labels(config.models)
-    known = {label: known[label] for label in labels if label in known}
+    same = {label for label, x in known.items() if x["name"] == labels.get(label)}
+    known = {label: known[label] for label in labels if label in same}
     if not known:
         raise UserError(f"{path} has none of {', '.join(labels)}; run --stages=measure first")
     runs = {label: drawing.load_run(root / label) for label in known}

@@ -108,7 +108,12 @@ class RunSource(Source):
 
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         changed = [step for step, table in tables.items() if is_outdated(table, self.store)]
-        return dict.fromkeys(changed, "a checkpoint has changed")
+        again = dict.fromkeys(changed, "a checkpoint has changed")
+        for step, table in tables.items():
+            previous = self.previous(step)
+            if BEFORE in table and previous is not None and int(table[BEFORE]) < previous:
+                again.setdefault(step, "a nearer checkpoint to compare with is there")
+        return again
 
     def measure_step(
         self, step: int, families: dict[Target, Families]

@@ -143,6 +143,17 @@ def check_tables(source: Source) -> None:
         step_files.check_folder(target.folder, target.made_by(source.made_by))
 
 
+def check_measured(source: Source) -> None:
+    """Raise UserError where a step has no table yet, or one of other weights."""
+    target, stored = source.targets[0], source.stored()
+    tables, steps = source.step_tables(target), stored.intersection(source.steps)
+    if stale := steps - tables.keys() | stored.intersection(source.outdated(target, tables)):
+        raise UserError(
+            f"{target.path(min(stale))} does not exist or is of other weights; "
+            "run --stages=measure first"
+        )
+
+
 def sweep(
     source: Source, stop: Stop, share: Share = ALONE, finish: Callable[[], None] | None = None
 ) -> bool:

@@ -193,8 +193,8 @@ def fit_early(study: Study, stop: Stop) -> None:
         clouds.append(np.asarray(study.cloud(step))[:, at :: len(steps)])
     fit: Callable[..., Fitted] = compile_work(subspace_energy.fit_proxies, study.tangents)
     fitted = jax.device_get(fit(np.concatenate(clouds, axis=1)))
-    if processes.is_first():
-        table = tangent_tables.proxy_table(fitted)
-        table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
-        digests = json.dumps({step: source.digest(step) for step in steps})
-        joined_files.write_table(table.assign_attrs(study.about, checkpoints=digests), path)
+    table = tangent_tables.proxy_table(fitted)
+    table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
+    digests = json.dumps({step: source.digest(step) for step in steps})
+    table = table.assign_attrs(study.about, checkpoints=digests)
+    processes.on_first(lambda: joined_files.write_table(table, path))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from anisoscope.results import joined_files, kept_vectors
-from anisoscope.sources import run_program
+from anisoscope.sources import run_program, run_source, sweep
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
@@ -73,8 +73,12 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     config = comparing(config)
     measured(config, folder)
     exchanged(folder, 2, 1)
+    with pytest.raises(UserError, match=r"2\.nc does not exist or is of other weights"):
+        sweep.check_measured(run_source.open_run_source(config, tiny.corpus(), folder, "run"))
     measured(config, folder)
+    sweep.check_measured(run_source.open_run_source(config, tiny.corpus(), folder, "run"))
     assert "measured again, since a checkpoint has changed: steps 2, 4\n" in capsys.readouterr().out
+    kept = shutil.copytree(folder / "checkpoints" / "4", folder / "kept")
     for step in (0, 4):
         shutil.rmtree(folder / "checkpoints" / str(step))
     exchanged(folder, 6, 5)
@@ -85,3 +89,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     table = joined_files.read_table(folder / "results.nc")
     np.testing.assert_allclose(table.cka_last.sel(VALUE).sel(step=5), 1.0, rtol=1e-5)
     assert table.previous_step.sel(step=5) == 2
+    shutil.copytree(kept, folder / "checkpoints" / "4")  # it is there again
+    measured(config, folder)
+    said = capsys.readouterr().out
+    assert "since a nearer checkpoint to compare with is there: step 5\n" in said

@@ -115,9 +115,9 @@ def check_distinct(digests: dict[int, str]) -> None:
             raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
 
 
-def read_residuals(plan: Plan, step: int) -> list[np.ndarray]:
+def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
     """Read the residual stream of each batch of a revision, without measuring."""
-    loaded, size = open_revision(plan, step), plan.config.pretrained.batch_size
+    size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
     reads = (read_activations(loaded, x[None], size, reported=plan.reported) for x in tokens_GWT)
     return [read.resid_ZLBTD[0] for read in reads]

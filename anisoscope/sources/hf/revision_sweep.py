@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -169,9 +170,12 @@ class Revisions(Source):
         return self.digests.get(step)
 
     def open(self, plan: Plan, step: int) -> PretrainedModel:
-        """Load the revision of a step; refuse weights that another step has."""
+        """Load the revision of a step; refuse weights that another step has, or its table has not."""
         loaded = revision.open_revision(plan, step)
         digest = loaded.attributes["weights_sha256"]
+        if self.digests.get(step, digest) != digest:
+            what = f"the weights of step {step} are not those of its table in {self.root}"
+            raise UserError(f"{what}; name their revision, or measure in another folder")
         revision.check_distinct(self.digests | {step: digest})
         self.digests[step] = digest
         return loaded
@@ -185,10 +189,8 @@ class Revisions(Source):
         if "comparison" in target.families and len(self.steps) > 1:
             for step, table in tables.items():
                 others = compared_steps(self.steps, step)
-                changed = table.attrs.get("compared_with") != str(others) or new.intersection(
-                    others
-                )
-                if "cka_layers" in table and changed:
+                changed = table.attrs.get("compared_with") != str(others)
+                if "cka_layers" in table and (changed or sweep.is_outdated(table, self)):
                     again.setdefault(step, "its reference revisions have changed")
         for step in tables.keys() - again.keys():
             self.digests[step] = tables[step].attrs["weights_sha256"]
@@ -199,10 +201,17 @@ class Revisions(Source):
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         ((target, names),) = families.items()  # the residual stream alone
         plan = self.plan(names)
-        read = functools.partial(revision.read_residuals, plan) if "comparison" in names else None
-        residuals = Residuals(sorted(self.steps), self.streams, read)
+
+        def read(other: int) -> list[np.ndarray]:
+            return revision.read_residuals(plan, self.open(plan, other))
+
+        compared = read if "comparison" in names else None
+        residuals = Residuals(sorted(self.steps), self.streams, compared)
         loaded, last = self.open(plan, step), step == self.last
-        yield target, revision.measure_revision(plan, loaded, step, last, residuals)
+        table = revision.measure_revision(plan, loaded, step, last, residuals)
+        others = compared_steps(self.steps, step) if residuals.compare else ()
+        digests = {other: self.digest(other) for other in sorted({step, *others} - {-1})}
+        yield target, table.assign_attrs(checkpoints=json.dumps(digests))
         clear(self.streams, {step, self.last})
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from anisoscope.results import joined_files, step_files
 from anisoscope.sources.hf import guards, load_model, revision_sweep, token_windows
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.revision_sweep import Revisions
-from anisoscope.sources.sweep import is_outdated, sweep
+from anisoscope.sources.sweep import check_measured, is_outdated, sweep
 from anisoscope.subspaces import tangent_stage, tangent_tables
 from anisoscope.subspaces.hf import torch_gradients
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
@@ -106,12 +106,7 @@ def choose_text_windows(
 def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
     """Write tangents/<step>.nc of every revision, tangents.nc and tangents_primary.csv."""
     source, config = study.source, study.config
-    target, advice = source.targets[0], "run --stages=measure first: it checks the model"
-    tables = source.step_tables(target)
-    if without := {*study.steps} - tables.keys() | source.outdated(target, tables).keys():
-        raise UserError(
-            f"{target.path(min(without))} does not exist or is of other weights; {advice}"
-        )
+    check_measured(source)
     folder.claim_folder(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked_folder(source.root):
         facts = study.facts
@@ -167,7 +162,8 @@ class RevisionStudy(tangent_stage.Study):
     def about_model(self) -> dict[str, Any]:
         """Describe the model and the windows that it reads."""
         source, sample = self.source, tangent_tables.sample_attributes(self.tangents)
-        measured = joined_files.read_table(source.root / "results.nc").attrs
+        target = source.targets[0]
+        measured = source.attributes(target, source.step_tables(target))
         attributes = source.plan(self.config.measure.families).attributes
         for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
             attributes.pop(name, None)

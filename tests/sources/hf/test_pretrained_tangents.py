@@ -196,6 +196,9 @@ def test_what_is_found_of_a_model_is_told_and_stands_in_its_tables(
     reader = reader_of(save_random(tmp_path / kind, kind, name), training, tmp_path / "run")
     known = reader.facts
     assert (known["layers"], known["full_width"], known["width"]) == (4, 32, width)
+    reader.source.digests[1] = "of the table, which was made before a hub replaced them"
+    with pytest.raises(UserError, match="weights of step 1 are not those of its table in"):
+        reader.open(1)
     assert (known["largest_ones_share"] < 1e-8) == (width == 31)
     missing = "embedding, attention, mlp, attention_out, mlp_out"
     assert (known["matrices_missing"] == missing) == (kind == "albert")

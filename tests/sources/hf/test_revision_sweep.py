@@ -128,19 +128,27 @@ def test_a_model_that_has_changed_is_measured_again(training, tmp_path, changed)
     copied, workdir = shutil.copytree(training, tmp_path / "training"), tmp_path / "run"
     fewer = functools.partial(measure, families="comparison")
     assert fewer(copied, workdir, "step20", "step60").returncode == 0
-    if changed == "weights":
-        path = copied / "step20" / "model.safetensors"
-        weights = safetensors.torch.load_file(path)
-        weights["model.norm.weight"] *= 1.5
-        safetensors.torch.save_file(weights, path, {"format": "pt"})
-    else:
-        path = copied / "step20" / "config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": 0.5}))
+
+    def change(factor):
+        if changed == "weights":
+            path = copied / "step20" / "model.safetensors"
+            weights = safetensors.torch.load_file(path)
+            weights["model.norm.weight"] *= factor
+            safetensors.torch.save_file(weights, path, {"format": "pt"})
+        else:
+            path = copied / "step20" / "config.json"
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": factor}))
+
+    change(0.5)
     process = fewer(copied, workdir, "step20", "step60")
     why = "measured again, since its weights or its config.json have changed: step 20"
     assert why in process.stdout
     assert "its reference revisions have changed: step 60" in process.stdout
     assert "2 checkpoints measured (2 now)" in process.stdout
+    change(0.25)
+    (workdir / "measurements" / "20.nc").unlink()  # and with it what it was made from
+    process = fewer(copied, workdir, "step20", "step60")
+    assert "its reference revisions have changed: step 60" in process.stdout
     process = fewer(copied, workdir, *NAMES)
     assert "its reference revisions have changed: step 20" in process.stdout
     assert "3 checkpoints measured (2 now)" in process.stdout
