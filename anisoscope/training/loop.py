@@ -101,9 +101,13 @@ def open_seed_run(
     """Open the run of a seed, its log at its newest checkpoint, until the stack closes."""
     store = stack.enter_context(Checkpoints(folder / "checkpoints", kept))
     saved = max(store.steps(), default=-1)
-    if saved < 0 and any(line["step"] > 0 for line in log.read_log(folder)):
-        what = f"{folder / log.NAME} goes beyond step 0, and no checkpoint is left"
-        raise RunError(f"{what}; move it elsewhere to train from step 0")
+    if saved < 0:
+        later = any(line["step"] > 0 for line in log.read_log(folder))
+        former = [folder / log.NAME] * later
+        former += [*folder.rglob("*.nc"), *folder.glob("*/checkpoints")]
+        if former:  # new checkpoints would be joined with its tables
+            what = f"{former[0]} is of a training whose checkpoints are gone"
+            raise RunError(f"{what}; move {folder} elsewhere to train from step 0")
     run = SeedRun(name, folder, store, Log(folder, saved))
     stack.callback(run.log.flush)
     return run

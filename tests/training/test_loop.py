@@ -161,9 +161,14 @@ def test_a_finished_run_is_left_alone_also_without_its_checkpoints(
         ):
             train(config, tmp_path)
     (tmp_path / "test.json").unlink()
-    with pytest.raises(RunError, match=r"train\.jsonl goes beyond step 0.*; move it elsewhere"):
+    with pytest.raises(RunError, match=r"train\.jsonl is of a training whose checkpoints are gone"):
         train(config, tmp_path)
     assert (tmp_path / "train.jsonl").read_bytes() == before[tmp_path / "train.jsonl"]
+    (tmp_path / "train.jsonl").unlink()
+    (tmp_path / "measurements").mkdir()
+    (tmp_path / "measurements" / "6.nc").touch()
+    with pytest.raises(RunError, match=r"6\.nc is of a training whose checkpoints are gone"):
+        train(config, tmp_path)
 
 
 @pytest.mark.parametrize(
