@@ -2,6 +2,9 @@
 
 import math
 import pathlib
+from typing import Any
+
+import xarray as xr
 
 from anisoscope.analysis import on_disk
 from anisoscope.config.experiment_config import Config
@@ -106,13 +109,23 @@ def load_run(path: pathlib.Path) -> Run:
         raise UserError(f"{what}; name a single run, such as {path / inner[0]}")
     if not (path / "results.nc").exists():
         raise missing_file(path, "results.nc", "train,measure")
-    tangents = path / "tangents.nc"
+    results, tangents = joined_files.read_table(path / "results.nc"), path / "tangents.nc"
+    hook_points = {}
+    for place in sorted(path.glob("hook_points/*/results.nc")):
+        table = joined_files.read_table(place)
+        if _sample(table) == _sample(results):
+            hook_points[place.parent.name] = table
+        else:
+            why = "is of another sample or last step than results.nc"
+            print(f"not drawn: {place} {why}; run --stages=measure with its hook points again")
     return Run(
-        joined_files.read_table(path / "results.nc"),
+        results,
         log.read_log(path),
         joined_files.read_table(tangents) if tangents.exists() else None,
-        {
-            table.parent.name: joined_files.read_table(table)
-            for table in sorted(path.glob("hook_points/*/results.nc"))
-        },
+        hook_points,
     )
+
+
+def _sample(table: xr.Dataset) -> list[Any]:
+    names = ("points", "batches", "folds")
+    return [int(table.step[-1]), *(table.attrs.get(name) for name in names)]

@@ -4,6 +4,7 @@ import pathlib
 from types import SimpleNamespace
 
 import pytest
+import xarray as xr
 
 from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
@@ -157,3 +158,15 @@ def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkey
     )
     training_stages.measure_runs(work)
     assert joined == written == ["second", "first"]
+
+
+def test_hook_points_of_another_sample_are_not_drawn(tmp_path, capsys):
+    table = xr.Dataset(coords={"step": [0, 8]}, attrs={"points": 64, "batches": 1, "folds": 2})
+    others = {"mlp_out": table.isel(step=[0]), "keys": table.assign_attrs(points=32)}
+    joined_files.write_table(table, tmp_path / "results.nc")
+    for name, other in ({"values": table} | others).items():
+        (tmp_path / "hook_points" / name).mkdir(parents=True)
+        joined_files.write_table(other, tmp_path / "hook_points" / name / "results.nc")
+    assert [*drawing.load_run(tmp_path).hook_points] == ["values"]
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" is of")[0].split("/")[-2] for line in lines] == ["keys", "mlp_out"]

@@ -106,7 +106,8 @@ def measure_step(
             joined_files.write_table(raw, path)
             clouds = {cloud for table in tables.values() for cloud in table["cloud"].values}
             present = tuple(null for null in CLOUD_NULLS if null in clouds)
-            join.write_joined(root, tables, tuple(FAMILIES), present, tables[max(tables)].attrs)
+            attributes = tables[max(tables)].attrs | {"provenance": _describe(tables)}
+            join.write_joined(root, tables, tuple(FAMILIES), present, attributes)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -121,15 +122,18 @@ def _measure(
     """Make the table of replicates of a step."""
     chunks = cut_chunks(vectors, 1, FOLDS, settings.seed)
     values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
-    points, width = attributes["points"], attributes["width"]
-    attributes |= {
-        "config": "{}",
-        "anisoscope": anisoscope.__version__,
-        "provenance": f"{len(vectors.layers)} hook points; {points:,} vectors at a step; D={width}",
-    }
+    attributes |= {"config": "{}", "anisoscope": anisoscope.__version__}
     raw = arrays.raw_table(values, attributes).assign_coords(step=step)
     raw.attrs |= {"layer_0": BLOCK, "run": run, "corpus": "a training of one's own"}
     return raw.assign_attrs(made_by=json.dumps({"by": MADE_BY}))
+
+
+def _describe(tables: dict[int, xr.Dataset]) -> str:
+    """Describe what steps are made of; they may differ in the number of vectors."""
+    points, last = {int(table.attrs["points"]) for table in tables.values()}, tables[max(tables)]
+    count = " to ".join(f"{number:,}" for number in sorted({min(points), max(points)}))
+    parts = f"{last.sizes['layer']} hook points", f"{count} vectors at a step"
+    return "; ".join([*parts, f"D={last.attrs['width']}"])
 
 
 def _layer_names(table: xr.Dataset) -> list[str] | None:

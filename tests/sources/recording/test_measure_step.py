@@ -49,6 +49,10 @@ def test_layers_are_joined_by_name_and_csv_has_the_names(tmp_path):
     rows = frame[(frame.metric == "mean_cosine") & (frame.step == 1)].set_index("layer_name")
     expected = {"a": float(own[0]), "b": float(own[1])}
     assert rows["mean"].to_dict() == pytest.approx(expected, rel=1e-5)
+    assert table.provenance == "2 hook points; 64 vectors at a step; D=4"
+    fewer = [x[:48] for x in (a, b)]
+    table = anisoscope.measure_step(fewer, 2, tmp_path, layer_names=["a", "b"], **QUICK)
+    assert table.provenance == "2 hook points; 48 to 64 vectors at a step; D=4"
 
 
 def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
