@@ -191,13 +191,13 @@ def read_outputs(pairs: Pairs, runs: Sequence[Run]) -> pd.DataFrame:
         )
     frame = pd.DataFrame(differences).join(pd.DataFrame([pairs[pair] for pair in chosen]))
     rows = []
-    for of, part in (("all", frame), ("one size", frame[frame.one_size])):
+    for label, part in (("all", frame), ("one size", frame[frame.one_size])):
         for name in MEASURES:
             found = [
                 -scipy.stats.spearmanr(part[name], part[difference])[0]
                 for difference in ("divergence", "disagreement", "accuracy")
             ]
-            rows.append((name, *found, len(part), of))
+            rows.append((name, *found, len(part), label))
     return pd.DataFrame(
         rows, columns=["measure", "divergence", "disagreement", "accuracy", "pairs", "of"]
     )
