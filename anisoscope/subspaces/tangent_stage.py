@@ -69,8 +69,8 @@ class Study(Source):
         """The prespecified cells (layer, step, rank); all others are exploratory.
 
         The layers are the embedding, the middle and the last but one, since in the last layer of a
-        pre-LN model the state itself has no gradient. The steps are the first checkpoint after the early ones, if
-        any, and the last. There is one rank.
+        pre-LN model the state itself has no gradient. The steps are the first checkpoint after the
+        early ones, if any, and the last. There is one rank.
         """
         blocks, rank, steps = self.layers - 1, self.tangents.ranks[-1], self.steps[-1:]
         if self.early:

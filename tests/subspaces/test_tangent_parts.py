@@ -46,6 +46,7 @@ def test_an_encoder_is_read_with_its_masked_characters():
 def test_a_character_that_is_not_read_is_in_no_bin():
     changed = replace(config(), {"model.same_first": True})
     for part in choose_tangent_windows(changed, changed.tangents, corpus()):
+        assert (part.time_P == 0).any()
         np.testing.assert_array_equal(part.bins_P == NO_BIN, part.time_P == 0)
 
 
