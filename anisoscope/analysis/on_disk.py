@@ -10,12 +10,14 @@ from anisoscope.analysis import correlations, primary, run_summaries
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrast_conditions
 from anisoscope.results import joined_files
 from anisoscope.training import log
-from anisoscope.utils.files import read_json
+from anisoscope.utils.files import read_json, write_json
 
 Folders = dict[str, pathlib.Path]  # folders of runs, by name
-DIGESTS = "loss_matched.json"
+RUNS, TANGENTS, LOSS_MATCHED = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
+SOURCE = {RUNS: "results.nc", TANGENTS: "tangents.nc", LOSS_MATCHED: "results.nc"}
+STAGE = {RUNS: "measure", TANGENTS: "tangents", LOSS_MATCHED: "matched"}
+DIGESTS = "digests.json"  # {table: {run: sha256 of its SOURCE when the table was written}}
 LOSS_MATCHED_COLUMNS = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
-TANGENTS = "tangents.csv"
 TANGENT_COLUMNS = (
     "energy",
     "variance",
@@ -53,6 +55,7 @@ def write_experiment(
         "contrasts": primary.with_roles(contrast_conditions(joined), named, joined, "last"),
         "primary": primary.primary_table(named, joined, read_loss_matched(to, folders)),
     }
+    forget_digests(to, RUNS)
     joined_files.write_table(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in frames.items():
@@ -62,6 +65,7 @@ def write_experiment(
         else:
             joined_files.write_csv(frame, path)
             paths.append(path)
+    record_digests(to, RUNS, folders)
     return paths
 
 
@@ -78,32 +82,61 @@ def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
         columns = table[list(TANGENT_COLUMNS)].assign(bins).reset_coords(drop=True)
         frames.append(columns.to_dataframe().reset_index().assign(run=name))
     order = ["run", "step", "layer", *TANGENT_COLUMNS, *ENRICHMENT]
+    forget_digests(to, TANGENTS)
     joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], to / TANGENTS)
+    record_digests(to, TANGENTS, folders)
     return to / TANGENTS
 
 
-def digests(folders: Folders) -> dict[str, str]:
-    """Return the sha256 of each run's results.nc."""
+def record_digests(to: pathlib.Path, table: str, folders: Folders) -> None:
+    """Record the runs' tables that `table` in folder `to` was made from, once it is written."""
+    write_json(to / DIGESTS, _read_digests(to) | {table: _digests(table, folders)})
+
+
+def forget_digests(to: pathlib.Path, table: str) -> None:
+    """Remove the record of a table that is about to be written."""
+    recorded = _read_digests(to)
+    if recorded.pop(table, None):
+        write_json(to / DIGESTS, recorded)
+
+
+def why_outdated(folder: pathlib.Path, table: str, folders: Folders) -> str:
+    """Say that `table` was made from other tables of its runs than today's; '' if it was not.
+
+    Without the table, or without the runs' tables, nothing can be said.
+    """
+    current = _digests(table, folders)
+    if not current or not (folder / table).exists() or _read_digests(folder).get(table) == current:
+        return ""
+    return f"{folder / table} is outdated: tables of its runs have changed; run --stages={STAGE[table]} again"
+
+
+def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:
+    path = folder / DIGESTS
+    return read_json(path, "delete it, and repeat the command") if path.exists() else {}
+
+
+def _digests(table: str, folders: Folders) -> dict[str, str]:
+    paths = {name: folder / SOURCE[table] for name, folder in folders.items()}
     return {
-        name: hashlib.sha256((folder / "results.nc").read_bytes()).hexdigest()
-        for name, folder in folders.items()
+        name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in paths.items()
+        if path.exists()
     }
 
 
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
     """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
-    frame = _read_contrasts(folder / "contrasts_loss_matched.csv")
-    path = folder / DIGESTS
-    read = read_json(path, "run --stages=matched again") if path.exists() else {}
-    if frame.empty or not folders or digests(folders) == read:
+    frame = _read_contrasts(folder / LOSS_MATCHED)
+    if frame.empty or not (why := why_outdated(folder, LOSS_MATCHED, folders)):
         return frame
-    print("loss-matched contrasts are outdated, since tables changed; run --stages=matched again")
+    print(why)
     return frame.iloc[:0]
 
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read runs.csv and contrasts.csv; the latter without rows if absent."""
-    rows = joined_files.read_csv(folder / "runs.csv", "run", "condition")
+    rows = joined_files.read_csv(folder / RUNS, "run", "condition")
     return rows, _read_contrasts(folder / "contrasts.csv")
 
 

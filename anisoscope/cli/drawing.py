@@ -67,7 +67,9 @@ def draw_figures(
     averaged = average_seeds({label: runs[label] for label in own})
     plotted = averaged | {label: run for label, run in runs.items() if label not in own}
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
-    if (root / "runs.csv").exists():
+    if why := on_disk.why_outdated(root, on_disk.RUNS, own):
+        print(f"contrasts are not drawn: {why}")
+    elif (root / on_disk.RUNS).exists():
         matched = on_disk.read_loss_matched(root, own)
         compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
         paths += draw.save_figures(draw.EXPERIMENT, compared, to)

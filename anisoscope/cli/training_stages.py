@@ -178,8 +178,8 @@ def check_stages(todo: Work) -> None:
         if len(runs) == 1:
             why = "compares seeds, but this experiment has a single run"
             raise UserError(f"--stages=verdicts {why}; omit it")
-        if "measure" not in stages and not (todo.request.root / "runs.csv").exists():
-            raise folder.missing_file(todo.request.root, "runs.csv", "measure")
+        if "measure" not in stages and not (todo.request.root / on_disk.RUNS).exists():
+            raise folder.missing_file(todo.request.root, on_disk.RUNS, "measure")
 
 
 def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:

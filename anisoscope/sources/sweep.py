@@ -144,13 +144,12 @@ def check_tables(source: Source) -> None:
 
 
 def check_measured(source: Source) -> None:
-    """Raise UserError where a step has no table yet, or one of other weights."""
+    """Raise UserError where a step has no table yet, or an outdated one."""
     target, stored = source.targets[0], source.stored()
     tables, steps = source.step_tables(target), stored.intersection(source.steps)
     if stale := steps - tables.keys() | stored.intersection(source.outdated(target, tables)):
         raise UserError(
-            f"{target.path(min(stale))} does not exist or is of other weights; "
-            "run --stages=measure first"
+            f"{target.path(min(stale))} does not exist or is outdated; run --stages=measure first"
         )
 
 

@@ -57,7 +57,7 @@ def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monk
     assert "loss-matched: 2 contrasts" in capsys.readouterr().out
     joined_files.write_table(made(model__sink=True, train__seed=1), root / "sink" / "results.nc")
     assert on_disk.read_loss_matched(root, of(root)).empty
-    assert "are outdated" in capsys.readouterr().out
+    assert "contrasts_loss_matched.csv is outdated" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     config = comparing(config)
     measured(config, folder)
     exchanged(folder, 2, 1)
-    with pytest.raises(UserError, match=r"2\.nc does not exist or is of other weights"):
+    with pytest.raises(UserError, match=r"2\.nc does not exist or is outdated"):
         sweep.check_measured(run_source.open_run_source(config, tiny.corpus(), folder, "run"))
     measured(config, folder)
     sweep.check_measured(run_source.open_run_source(config, tiny.corpus(), folder, "run"))

@@ -55,8 +55,9 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
 def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
     """Read runs.csv with the kind and gain over unigram of each model; no rows if it is absent."""
     runs = pd.DataFrame(columns=["kind"])
-    if (folder / "runs.csv").exists():
+    if (folder / on_disk.RUNS).exists():
         runs, _ = on_disk.read_runs(folder)
+        refuse_outdated(folder, on_disk.RUNS, runs)
     if not {"objective", "model.mask", "train.seed"} <= {*runs}:
         return pd.DataFrame(columns=["kind", "condition"])
     pairs = zip(runs["objective"], runs["model.mask"], strict=True)
@@ -66,6 +67,16 @@ def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
     # runs.csv has only the settings that differ between runs
     kinds[[not _is_plain(folder / run / "config.json") for run in runs["run"]]] = "other"
     return runs.assign(kind=kinds, gain=runs.get("test_gain_over_unigram", np.nan))
+
+
+def refuse_outdated(folder: pathlib.Path, table: str, runs: pd.DataFrame) -> None:
+    """Raise UserError if tables of these runs have changed since `table` was written."""
+    if why := on_disk.why_outdated(folder, table, _folders(folder, runs)):
+        raise UserError(why)
+
+
+def _folders(folder: pathlib.Path, runs: pd.DataFrame) -> on_disk.Folders:
+    return {name: folder / name for name in runs.get("run", ())}
 
 
 def _is_plain(path: pathlib.Path) -> bool:
@@ -153,10 +164,7 @@ def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
 
 def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Take the rows of contrasts_loss_matched.csv, unless the runs' tables have changed since."""
-    folders = {name: folder / name for name in runs.get("run", ())}
-    if not all((path / "results.nc").exists() for path in folders.values()):
-        folders = {}
-    contrasts = on_disk.read_loss_matched(folder, folders)
+    contrasts = on_disk.read_loss_matched(folder, _folders(folder, runs))
     place = dict(zip(("setting", "before", "after", "held"), claim.contrast, strict=True))
     place |= {"quantity": claim.quantity, "positions": "all"}
     for column, value in place.items():
@@ -183,6 +191,7 @@ def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Row
     path = folder / on_disk.TANGENTS
     if runs.empty or not path.exists():
         return
+    refuse_outdated(folder, on_disk.TANGENTS, runs)
     tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
     least, most = on_disk.ENRICHMENT[0], on_disk.ENRICHMENT[-1]
     for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):

@@ -118,7 +118,7 @@ def test_what_is_gone_or_has_changed_is_made_again(swept, training, tmp_path, mo
         monkeypatch.setattr(module, "digest_model", other)
     refused = start(training, run, *NAMES)  # results.nc names the former weights
     assert refused.returncode == 2
-    assert "8.nc does not exist or is of other weights; run --stages=measure" in refused.stderr
+    assert "8.nc does not exist or is outdated; run --stages=measure" in refused.stderr
     for now in (2, 0):
         said = start(training, run, *NAMES, stages="measure,tangents").stdout
         assert f"tangents: 4 checkpoints measured ({now} now)" in said
