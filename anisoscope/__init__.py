@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anisoscope.sources.recording.recorder import record, trainer_callback
     from anisoscope.sources.two_models import compare
 
-__version__ = "0.13.0"
+__version__ = "0.14.0"
 __all__ = [
     "compare",
     "compare_models",

@@ -2,7 +2,8 @@
 
 `:tiny` is for two CPU cores. Runs of a seed differ only in mask and objective: initial parameters,
 windows and budget are the same. The next character is predicted only under masks that hide it;
-bidirectional and leaking masks show it and predict masked characters only. Loss-matched
+bidirectional and leaking masks show it and predict masked characters only. Windows and prefixes
+have the lengths that go with the size's own context, also under another one. Loss-matched
 contrasts need --stages=train,measure,matched,figures.
 """
 
@@ -49,7 +50,7 @@ def get_config(size: str = "small") -> Config:
 
 
 def masks(context: int) -> dict[str, dict[str, Any]]:
-    """List masks: a window has an eighth of the context, a prefix a quarter."""
+    """List masks: a window has an eighth of the size's own context, a prefix a quarter."""
     return {
         "causal": {"model.mask": "causal"},
         "window": {"model.mask": "window", "model.window": context // 8},

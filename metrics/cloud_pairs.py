@@ -169,16 +169,15 @@ def information_imbalance(
     point equal to i in B has rank 1. The mean is over the points that count in A and are the first
     of their copies in B; none, or not finite: NaN.
     """
-    cloud_PD = scale_to_unit(centered(cloud_PD))
+    cloud_PD = scale_to_unit(jnp.asarray(cloud_PD, jnp.float32))
     points = len(cloud_PD)
     original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)
-    square_P = jnp.square(cloud_PD).sum(axis=1)
     nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
 
     def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
-        # |x_i|^2 is common to all distances of a point, and left out
-        distance_P = square_P - 2.0 * product(cloud_PD, cloud_PD[i])
+        # not by products, whose rounding may exceed the distance of a near point
+        distance_P = jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1)
         near_N = original_P[nearest_PN[i]]
         other_P = first_P & (jnp.arange(points) != original_P[i])
         nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])
@@ -187,7 +186,7 @@ def information_imbalance(
     rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=min(AT_ONCE, points))
     weight_NP = jnp.asarray(counts_NP) & first_P[None]
     mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
-    return 2.0 * mean_N / first_P.sum() + 0.0 * square_P.sum()
+    return 2.0 * mean_N / first_P.sum() + 0.0 * jnp.square(cloud_PD).sum()
 
 
 def layers_imbalance(

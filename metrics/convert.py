@@ -82,9 +82,11 @@ def _frame_numbers(frame: Any) -> np.ndarray:
                 f"vectors: column {name!r} has type {dtype}, which is not numeric; convert it, leave it "
                 "out, or pass list(column) if it holds vectors"
             )
-        if frame.shape[1] > 1 and np.array_equal(frame[name], np.arange(len(frame))):
+        counts = np.array_equal(frame[name], np.arange(len(frame)))
+        saved = re.fullmatch(r"Unnamed: \d+", str(name))  # pandas' name of an index in a CSV file
+        if frame.shape[1] > 1 and (counts or saved):
             raise ValueError(
-                f"vectors: column {name!r} counts the rows; leave it out, or make it the index"
+                f"vectors: column {name!r} numbers the rows; leave it out, or make it the index"
             )
     array = frame.to_numpy()
     if array.dtype.kind != "O":
@@ -151,7 +153,9 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     if x.dtype.kind not in "biufV":  # V: bfloat16
         raise ValueError(f"{what}: values of type {x.dtype} are not real numbers")
     check_matrix(x.shape, what)
-    x = x - x.mean(axis=0, keepdims=True) if about_mean and x.dtype == jnp.float64 else x
+    if about_mean and x.dtype == jnp.float64:
+        fits = (x.astype(jnp.float32) == x).all()
+        x = jnp.where(fits, x, x - x.mean(axis=0, keepdims=True))
     x_PD = x.astype(jnp.float32)
     # a CPU treats a float below 1e-38 as 0
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
@@ -179,13 +183,21 @@ def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray
     """
     x = real_numbers(as_arrays(x), what)
     check_matrix(x.shape, what)
-    if about_mean and not np.can_cast(x.dtype, np.float32) and np.isfinite(x).all():
+    if about_mean and not _fits_float32(x) and np.isfinite(x).all():
         with np.errstate(over="ignore"):
             x = _wide(x) - _wide(x).mean(axis=0)
     largest = float(np.abs(x).max())
     if any_size and 0 < largest < np.inf and not SMALLEST <= largest <= LARGEST:
         x = np.ldexp(_wide(x), -np.frexp(largest)[1])
     return as_vectors(x, what)
+
+
+def _fits_float32(x: np.ndarray) -> bool:
+    """Return whether float32 holds every number exactly, as where it was the type before."""
+    if np.can_cast(x.dtype, np.float32):
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.array_equal(x.astype(np.float32).astype(x.dtype), x)
 
 
 def check_matrix(shape: tuple[int, ...], what: str) -> None:

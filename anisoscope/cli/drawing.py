@@ -69,10 +69,12 @@ def draw_figures(
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
     if why := on_disk.why_outdated(root, on_disk.RUNS, own):
         print(f"contrasts are not drawn: {why}")
-    elif (root / on_disk.RUNS).exists():
+    if not why and (root / on_disk.RUNS).exists():
         matched = on_disk.read_loss_matched(root, own)
         compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
         paths += draw.save_figures(draw.EXPERIMENT, compared, to)
+    else:
+        draw.remove_figures(draw.EXPERIMENT, to)
     page = write_page(plotted, to, root)
     print(*format_bits(runs, folders), format_figures(paths, to), f"page:    {page}", sep="\n")
 

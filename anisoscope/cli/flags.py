@@ -138,7 +138,19 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
     if len(rest := _parse(values, argv)) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; see --help")
     names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
-    return values, replace(config, {name: values[f"config.{name}"].value for name in names}), names
+    changes = {name: values[f"config.{name}"].value for name in names}
+    _check_rate(config, changes)
+    return values, replace(config, changes), names
+
+
+def _check_rate(config: Any, changes: dict[str, Any]) -> None:
+    """Raise UserError where another optimizer would have the learning rate of the former one."""
+    new = changes.get("train.optimizer")
+    if new and new != config.train.optimizer and "train.learning_rate" not in changes:
+        what = f"the learning rate {config.train.learning_rate:g} is {config.train.optimizer}'s"
+        raise UserError(
+            f"--config.train.optimizer={new}: {what}; pass --config.train.learning_rate too"
+        )
 
 
 def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:

@@ -2,7 +2,7 @@
 
 import io
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -87,11 +87,9 @@ def draw_runs(runs: Runs, folder: pathlib.Path, over: str = "step") -> list[path
 
 def save_figure(figure: Figure | None, folder: pathlib.Path, name: str) -> list[pathlib.Path]:
     """Write name.png, .pdf and the caption .txt, without a date; remove them without a figure."""
-    paths = [folder / f"{name}.{kind}" for kind in KINDS]
     if figure is None:
-        for path in reversed(paths):
-            path.unlink(missing_ok=True)
-        return []
+        return remove_figures([name], folder)
+    paths = [folder / f"{name}.{kind}" for kind in KINDS]
     metadata = {"Software": MAKER}, {"Creator": MAKER, "CreationDate": None}
     for path, about in zip(paths, metadata, strict=False):
         content = io.BytesIO()
@@ -100,3 +98,11 @@ def save_figure(figure: Figure | None, folder: pathlib.Path, name: str) -> list[
         files.write_file(path, content.getvalue())
     files.write_file(paths[-1], figure.get_label() + "\n")
     return paths
+
+
+def remove_figures(names: Iterable[str], folder: pathlib.Path) -> list[pathlib.Path]:
+    """Remove the files of figures that no longer apply; return no path."""
+    for name in names:
+        for kind in reversed(KINDS):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
+    return []

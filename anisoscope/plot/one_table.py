@@ -121,7 +121,7 @@ def by_step(
         return _panels(by_step, table, ax, quantity, null=null, positions=positions, label=label)
     values = select_values(table, quantity, null, {"positions": positions})
     if "head" in values.dims:
-        mean = table[values.name].mean("head", keep_attrs=True)
+        mean = table[values.name].mean("head", skipna=False, keep_attrs=True)
         table = table.assign({values.name: mean.where(mean.statistic == "mean")})
         values = values.isel(head=0)
     along, further = _depth_and_others(values, "step")
@@ -219,7 +219,8 @@ def layer_map(
     mean = values.sel(statistic="mean").transpose("layer", "other_layer")
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-        image = ax.imshow(mean, origin="lower", aspect="auto", vmin=0, vmax=1, cmap="viridis")
+        limits = {"vmin": np.nanmin([0, mean.min()]), "vmax": np.nanmax([1, mean.max()])}
+        image = ax.imshow(mean, origin="lower", aspect="auto", cmap="viridis", **limits)
         ax.grid(False)
         for axis, dim, side in ((ax.yaxis, "layer", "first"), (ax.xaxis, "other_layer", "second")):
             labels = mean[dim].values

@@ -23,6 +23,7 @@ ACROSS = 3  # panels side by side in a figure of a single row
 STREAM = "residual_stream"
 AVERAGES = {"blocks": block_average, "heads": over_heads}
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
+SEED_WORDS = " Seeds are averaged at equal steps, and so are their gains."
 
 
 def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
@@ -50,7 +51,7 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
         draw_panel(ax, spec, runs, at | dict(zip(axes, labels, strict=True)), styles, colors)
     for ax in grid.flat[len(every) :]:
         ax.set_axis_off()
-    _set_limits(spec, grid)
+    _set_limits(spec, grid, "panel" if single_row and spec.scale == "column" else spec.scale)
     for number, ((row, column), ax) in enumerate(panels.items()):
         if spec.columns and (number < across or single_row) and columns != ["all"]:
             width = 0.75 * style.PAGE / across
@@ -68,10 +69,10 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     return figure
 
 
-def _set_limits(spec: Spec, grid: np.ndarray) -> None:
+def _set_limits(spec: Spec, grid: np.ndarray, scale: str) -> None:
     panels = [[ax] for ax in grid.flat]
     groups = {"figure": [grid.flat], "row": grid, "column": grid.T, "panel": panels}
-    for group in groups[spec.scale]:
+    for group in groups[scale]:
         axes = [ax for ax in group if ax.lines]
         if spec.log:
             panel_axes.fit_logarithmic(axes)
@@ -156,7 +157,8 @@ def _add_words(
     words = [
         tables.describe_bands(shown, *(variable(spec, name) for name in names)),
         spec.note,
-        GAIN_WORDS * (spec.x == specs.GAIN),
+        (GAIN_WORDS + SEED_WORDS * any("seeds" in table.attrs for table in shown))
+        * (spec.x == specs.GAIN),
     ]
     bands = " ".join(word for word in words if word)
     tables.caption(figure, runs, spec.shown, bands)

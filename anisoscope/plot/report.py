@@ -226,7 +226,8 @@ def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     """Make the menu entry of a quantity: only its curves are visible."""
     line = next(line for line in lines if line.words == words)
     shown = [other.words == words for other in lines]
-    text = textwrap.fill(f"{line.attrs.get('band', '')} {line.attrs.get('formula', '')}", 130)
+    own = [other for other, visible in zip(lines, shown, strict=True) if visible]
+    text = textwrap.fill(f"{_describe_bars(own)} {line.attrs.get('formula', '')}", 130)
     above = {"text": text.strip().replace("\n", "<br>"), "font": {"size": 12}, "x": 0.01, "y": 0.76}
     titles = {
         "title": above,
@@ -234,6 +235,16 @@ def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
         "yaxis": {"title": {"text": words}},
     }
     return {"label": words, "method": "update", "args": [{"visible": shown}, titles]}
+
+
+def _describe_bars(lines: list[QuantityCurve]) -> str:
+    """Describe the bars of a quantity, by run where they differ."""
+    labels: dict[str, dict[str, None]] = {}
+    for line in lines:
+        labels.setdefault(line.attrs.get("band", ""), {})[line.label] = None
+    if len(labels) == 1:
+        return next(iter(labels))
+    return " ".join(f"{', '.join(runs)}: {band}" for band, runs in labels.items() if band)
 
 
 def _side_button(side: str, lines: list[QuantityCurve]) -> dict[str, Any]:

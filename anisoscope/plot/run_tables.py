@@ -1,6 +1,7 @@
 """The tables and log of a run, or of runs that differ in seeds alone; and the caption of a figure."""
 
 import collections
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -94,8 +95,17 @@ def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band"
                 ways.add(f"{LEVEL * 100:.0f} % interval, {way}")
     sentences = [f"{what.capitalize()}: {'; or '.join(sorted(ways))}."] * bool(ways)
     if max(floors):
-        sentences.append(f"Batch size and kernels move no value by more than {max(floors):.1g}.")
+        floor = round_up(max(floors))
+        sentences.append(
+            f"Batch size and kernels move no value by more than {floor:g} (one batch)."
+        )
     return " ".join(sentences)
+
+
+def round_up(value: float) -> float:
+    """Round a positive number up to one digit."""
+    unit = 10.0 ** math.floor(math.log10(value))
+    return float(f"{math.ceil(value / unit - 1e-9) * unit:.1g}")
 
 
 def display_name(label: str) -> str:
@@ -243,10 +253,11 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
         }
         for label, run in runs.items()
     }
-    facts = {}
+    trained = {x: run.results for x, run in runs.items() if "corpus_sha256" in run.results.attrs}
+    facts, corpora = {}, run_summaries.corpora(trained)
     for label, run in runs.items():
         # without the settings that differ, two curves would bear one caption
-        facts[label] = _facts(run.results) + [
+        facts[label] = _facts(run.results, corpora.get(label, "")) + [
             f"{name}={value}"
             for name, value in settings[label].items()
             if any(other.get(name) != value for other in settings.values())
@@ -257,14 +268,14 @@ def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
     return "; ".join(shared), [f"{label}: {'; '.join(rest)}" for label, rest in own.items() if rest]
 
 
-def _facts(results: xr.Dataset) -> list[str]:
+def _facts(results: xr.Dataset, corpus: str) -> list[str]:
     attrs = results.attrs
     if "provenance" in attrs:  # a model that was not trained here
         sample = f"{attrs['points']:,} points × {attrs['batches']} batches"
         return [*attrs["provenance"].split("; "), *[sample] * bool(attrs["batches"] > 1)]
     steps, last = f"{attrs['steps']:,}", f"{results.step.values[-1]:,}"
     return [
-        str(attrs["corpus"]),
+        corpus or str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
         f"predicts {OBJECTIVES[attrs['objective']].label}",
         OPTIMIZERS[run_summaries.table_settings(results).get("train.optimizer", "adamw")].label,

@@ -12,6 +12,7 @@ from anisoscope.measurement.quantity import HEAD, LAYERS
 
 EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
 BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
+OWN = "the first of the user's layers"  # in a training loop of one's own
 
 
 class Average(NamedTuple):
@@ -38,9 +39,9 @@ def over_heads(name: str) -> str:
 def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     """List the averages of a quantity by variable, without the embedding.
 
-    If layer 0 is neither the embedding nor a block, it is unknown which layers are blocks, and
-    there are no averages. An average is NaN if any layer or head is not finite, since it would jump
-    when that layer becomes finite.
+    If layer 0 is a layer of the user's, all layers are averaged. If it is none of these, it is
+    unknown which layers are blocks, and there are no averages. An average is NaN if any layer or
+    head is not finite, since it would jump when that layer becomes finite.
     """
     dims = quantities()[name].dims
     if dims == HEAD:
@@ -48,10 +49,11 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
         whole = Average("mean over blocks and heads", (), lambda x: finite(x).mean((3, 4)))
         return {over_heads(name): by_block, block_average(name): whole}
     has_blocks = dims[0] == "block"
-    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK)):
+    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK, OWN)):
         return {}
     first = int(not has_blocks and layer_0 == EMBEDDING)
     words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
+    words = "mean over all layers" if layer_0 == OWN else words
     average = Average(words, dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3))
     return {block_average(name): average}
 

@@ -187,6 +187,9 @@ def compare(
     points, points_b = vectors_a.shape[0], vectors_b.shape[0]
     if points != points_b:
         raise ValueError(f"a has {points} points and b {points_b}; both need the same points")
+    if not np.array_equal(vectors_a.cluster_P, vectors_b.cluster_P):
+        why = "they have an index, and one of a and b has none"
+        raise ValueError(f"clusters are in another order for a than for b ({why}); pass an array")
     sizes = [len(vectors.layers) * math.prod(vectors.shape) for vectors in (vectors_a, vectors_b)]
     floats = array_chunks.WORK * (2 * sizes[0] + sizes[1])
     layers = f"{len(vectors_a.layers)} and {len(vectors_b.layers)} layers of {points:,} points"

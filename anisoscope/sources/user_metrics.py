@@ -74,7 +74,8 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
     """Return the value of all points, then of the resampled points without each fold."""
     count = len(folds.index_JM)
     kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
-    clouds = [cloud_PD] + [cloud_PD[index_P] for index_P in kept if count > 1]
+    # a copy, since a metric may work in place
+    clouds = [cloud_PD.copy()] + [cloud_PD[index_P] for index_P in kept if count > 1]
     try:
         found = [np.asarray(metric(cloud)) for cloud in clouds]
     except Exception as error:

@@ -58,9 +58,10 @@ class ScoredWindows(NamedTuple):
 
 
 def valid_windows(config: RunConfig, characters: int) -> ScoredWindows:
-    """Place `evaluate.windows` windows at equal distances; fewer where they would coincide."""
+    """Place `evaluate.windows` windows at equal distances; fewer where they would overlap."""
     last = characters - config.model.context - 1
-    starts_M = np.linspace(0, last, min(config.evaluate.windows, last + 1)).astype(np.int64)
+    most = last // config.model.context + 1
+    starts_M = np.linspace(0, last, min(config.evaluate.windows, most)).astype(np.int64)
     draws = config.evaluate.draws if objective.OBJECTIVES[config.objective].random_targets else 1
     starts_M = np.tile(starts_M, draws)
     return ScoredWindows(starts_M, np.full_like(starts_M, config.model.context), draws)

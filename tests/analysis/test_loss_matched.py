@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
+from anisoscope.analysis.loss_matched import Matched
 from anisoscope.analysis.shapes import shapes
+from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.analysis.synthetic_runs import made, sinks
 
@@ -53,6 +55,20 @@ def write(tables, best, folder):
 @pytest.fixture(scope="module")
 def tables():
     return sinks((0, 1, 2))
+
+
+def test_runs_whose_scores_are_of_other_characters_are_not_compared(capsys):
+    masks = {"causal": {}, "window": {"model.mask": "window", "model.window": 2}}
+    masks["prefix"] = {"model.mask": "prefix", "model.prefix": 4}
+    configs = {name: replace(tiny.config(), changes) for name, changes in masks.items()}
+    found = {}
+    for after in ("window", "prefix"):
+        about = {"before": "causal", "after": after}
+        found[after] = loss_matched.scores_agree(
+            Matched(about, 1.0, ["causal", after], {}), configs
+        )
+    assert found == {"window": True, "prefix": False}
+    assert "not causal → prefix" in capsys.readouterr().out
 
 
 def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):

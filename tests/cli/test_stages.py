@@ -61,8 +61,11 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
         assert lines[-2].startswith(f"figures: {to} (1, ")
         assert lines[-1] == f"page:    {page / 'report.html'}"
     (folder / "runs.csv").write_text("of other tables")
+    (folder / "figures").mkdir()
+    (folder / "figures" / "contrasts.png").touch()
     drawing.draw_figures({"run": folder}, to, folder, "step")
     assert "contrasts are not drawn" in capsys.readouterr().out
+    assert not (folder / "figures" / "contrasts.png").exists()
 
 
 def test_auto_becomes_the_type_the_run_began_with_or_that_of_this_machine(tmp_path):

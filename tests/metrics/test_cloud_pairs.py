@@ -91,6 +91,12 @@ def test_copies_count_once_in_the_imbalance():
     np.testing.assert_allclose(imbalance(x, x), 2 / len(np.unique(x, axis=0)), rtol=1e-6)
 
 
+def test_the_nearest_of_a_tight_group_has_rank_1():
+    """Distances of 1e-4 in a cloud of width 1: below what a product of its rows can tell."""
+    x = gaussian()[np.arange(POINTS) % 10] + 1e-4 * gaussian()[::-1]
+    np.testing.assert_allclose(imbalance(x, x), 2 / POINTS, rtol=1e-3)
+
+
 def test_replicates_are_the_values_without_their_folds():
     x, y = gaussian()[:EVEN] + 3, relative(gaussian())[:EVEN]
     found = alignments(x, y, folds=20)

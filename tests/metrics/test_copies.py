@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from anisoscope import metrics
 from anisoscope.metrics.copies import ROUNDING, copies
 from tests import reference
 from tests.metrics.clouds import POINTS, WIDTH, crowded, gaussian, rotation, with_copies
@@ -53,6 +54,12 @@ def test_agrees_with_the_float64_twin_in_any_order(name):
     np.testing.assert_array_equal(found.copies_P, np.bincount(original_P)[original_P])
     _, first, equal = np.unique(cloud, axis=0, return_index=True, return_inverse=True)
     np.testing.assert_array_equal(found.equal_P, first[equal])
+
+
+def test_numbers_of_float32_have_the_same_copies_as_float64():
+    x = crowded(gaussian(1 + POINTS // 2), 2, 1e-7)[:POINTS] + np.float32(20)
+    for metric in (metrics.twonn_mle, metrics.levina_bickel):
+        np.testing.assert_allclose(metric(x.astype(float)), metric(x), rtol=1e-5)
 
 
 def test_a_chain_is_one_point_up_to_its_gap():

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.plot import draw, style
-from anisoscope.plot.run_tables import Run, provenance, shared_positions
+from anisoscope.plot.run_tables import Run, provenance, round_up, shared_positions
 from anisoscope.plot.specs import WATCHED
 from tests.plot.reading import footer_of, inside
 from tests.plot.tables import changed, lacking, make_run, spoiled, under
@@ -118,7 +118,13 @@ def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(ti
     assert shared_positions(alone) == ["all"]
 
 
+def test_a_noise_floor_is_rounded_up():
+    assert [round_up(x) for x in (0.00149, 0.001, 9.2e-7, 3.0)] == [0.002, 0.001, 1e-6, 3.0]
+
+
 def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs, tiny):
+    texts = {x: changed(tiny, lambda table, x=x: table.assign_attrs(corpus_sha256=x)) for x in "ab"}
+    assert provenance(texts)[1] == [f"{x}: enwik8, first 4,154,399 bytes ({x})" for x in "ab"]
     other = make_run(False, steps=(0, 1000), seed=1)
     shared, own = provenance({"decoder": runs["decoder"], "encoder": other})
     for fact in ("enwik8, first 4,154,399 bytes", "6 layers", "AdamW", "1,000 steps"):

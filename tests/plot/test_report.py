@@ -1,6 +1,7 @@
 """report.html: what plotly is given is what the tables hold, and no name does harm."""
 
 import base64
+import re
 
 import numpy as np
 import pytest
@@ -48,6 +49,14 @@ def test_every_quantity_and_excess_is_in_a_menu_and_every_step_a_frame(runs, fam
         places = [step["label"] for one in figure["layout"]["sliders"] for step in one["steps"]]
         assert places == steps
         assert all(len(frame["data"]) == len(figure["data"]) for frame in figure["frames"])
+
+
+def test_bars_are_described_by_run_where_they_differ(runs):
+    seeds = changed(runs["encoder"], lambda table: table.assign_attrs(seeds="seeds 0, 1"))
+    lines = report.families({"decoder": runs["decoder"], "encoder": seeds})["spectrum"]
+    button = report.figure(lines, ["decoder", "encoder"])["layout"]["updatemenus"][0]["buttons"][0]
+    text = button["args"][1]["title"]["text"].replace("<br>", " ")
+    assert re.search(r"decoder: Bars: 95 % interval, .* encoder: Bars: range of seeds\.", text)
 
 
 def test_a_line_has_the_values_of_its_step_and_positions_and_bars_its_interval(runs, families):

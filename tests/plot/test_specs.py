@@ -83,6 +83,12 @@ def test_lines_and_bands_are_the_values_and_intervals_of_the_tables(runs, name):
                 curve_is(line, values, band)
 
 
+def test_quantities_of_a_single_run_have_axes_of_their_own(runs):
+    """They stand in two rows then, where others share the axes of their column."""
+    axes = RUNS["watched_geometry"]({"decoder": runs["decoder"]}).axes[:4]
+    assert len({ax.get_ylim() for ax in axes}) == 4
+
+
 def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     decoder = runs["decoder"]
     fewer = {"decoder": lacking(decoder, "twonn", "drift_without_longest")}

@@ -47,6 +47,7 @@ LENS = (None, np.ones((4, WIDTH)))
         (np.int64(CLOUDS[0] * 10) + 2**60, {}, "of the spread of int64 numbers"),
         ((CLOUDS[0] + 0j).view(Tensor), {}, "pass their real part"),
         (FRAME.assign(c=pd.Categorical(EACH // 8)), {}, "column 'c' has type category"),
+        (FRAME.assign(**{"Unnamed: 0": EACH + 7}), {}, "'Unnamed: 0' numbers the rows"),
         ([FRAME, FRAME[::-1]], {}, "have different labels"),
         (xr.DataArray(CLOUDS[0].T, dims=("embedding", "sample")), {}, "transpose"),
         (CLOUDS, {"clusters": np.arange(95)}, "clusters have shape"),

@@ -185,6 +185,9 @@ def test_points_that_differ_are_refused(monkeypatch):
     for a, b in ((frame, frame[::-1]), ([frame], [frame[::-1]]), (array[::-1], frame)):
         with pytest.raises(ValueError, match="different labels"):
             anisoscope.compare(a, b)
+    labels = pd.Series(np.arange(128) // 8, index=np.arange(128))[::-1]
+    with pytest.raises(ValueError, match="another order for a than for b"):
+        anisoscope.compare(A[0], frame, clusters=labels)
     with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
         anisoscope.compare("gpt2", "gpt2")
     monkeypatch.setattr(memory, "available", lambda: 10_000)

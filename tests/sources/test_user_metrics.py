@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 import anisoscope
 from tests import reference
@@ -27,6 +28,20 @@ def test_a_known_quantity_has_the_interval_that_its_family_gives(options):
     np.testing.assert_allclose(table.own, table.mean_norm, rtol=2e-4, atol=1e-6)
     assert table.own.dims == table.mean_norm.dims
     assert table.own.attrs["formula"] == "Mean norm."
+
+
+def centered_norm(cloud):
+    """Norm of the mean, of a cloud that it centers in place."""
+    norm = np.linalg.norm(cloud.mean(axis=0))
+    cloud -= cloud.mean(axis=0)
+    return norm
+
+
+def test_a_metric_that_works_in_place_changes_no_other():
+    metrics = {"first": centered_norm, "second": centered_norm}
+    table = anisoscope.measure(CLOUDS, metrics=metrics, families="similarity")
+    np.testing.assert_allclose(table.first, table.drift, rtol=2e-4, atol=1e-6)
+    xr.testing.assert_equal(table.first, table.second.rename("first"))
 
 
 def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():

@@ -43,6 +43,7 @@ def test_every_character_after_the_first_or_the_prefix_is_scored_once(characters
     assert f"stride {stride or min(4, 9 - prefix)}" in protocol
     assert (windows.fresh_M[1:-1] == (stride or min(4, 9 - prefix))).all()
     windows = evaluate.valid_windows(config, characters)
+    assert (np.diff(windows.starts_M) >= 8).all()  # an error over windows counts none twice
     (batch,) = evaluate.batches(config, np.arange(characters), windows, 1000, len(windows.starts_M))
     assert (np.asarray(batch.weights_BT) == (np.arange(8) >= prefix - 1)).all()
 

@@ -110,6 +110,11 @@ class ModuleCall:
             if isinstance(self.arguments.get(name), torch.Tensor)
         }
 
+    @property
+    def has_token_mask(self) -> bool:
+        """Whether it has an attention_mask of (batch, tokens), whatever its inputs are called."""
+        return getattr(self.arguments.get("attention_mask"), "ndim", 0) == 2
+
     def sequences(
         self, name: str, lead: tuple[int, ...], mask: np.ndarray | None
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -250,7 +255,9 @@ class PassHooks:
             elif self.recorder.tokens_first[name] and x.ndim == 3:
                 x = x.transpose(0, 1)
             lead, position_ids = tuple(x.shape[:-1]), None
-            call = next((call for call in reversed(self.local.calls) if call.inputs), None)
+            calls = self.local.calls
+            known = [call for call in reversed(calls) if call.inputs]
+            call = next(iter(known or [call for call in calls if call.has_token_mask]), None)
             if call is not None:
                 mask, position_ids = call.sequences(name, lead, mask)
             rows = self.current.draw(name, lead, mask, position_ids, call and call.source)

@@ -19,7 +19,7 @@ from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureCon
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
-from anisoscope.results.derived import BLOCK
+from anisoscope.results.derived import OWN
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
@@ -124,7 +124,7 @@ def _measure(
     values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
     attributes |= {"config": "{}", "anisoscope": anisoscope.__version__}
     raw = arrays.raw_table(values, attributes).assign_coords(step=step)
-    raw.attrs |= {"layer_0": BLOCK, "run": run, "corpus": "a training of one's own"}
+    raw.attrs |= {"layer_0": OWN, "run": run, "corpus": "a training of one's own"}
     return raw.assign_attrs(made_by=json.dumps({"by": MADE_BY}))
 
 

@@ -150,7 +150,7 @@ class Pass:
         if different := sorted({*expected} ^ self.rows.keys()):
             where = "this pass" if different[0] in expected else "the first pass"
             raise ValueError(f"hook point {different[0]} did not run in {where}; leave it out")
-        rows = {name: as_numpy(x, name) for name, x in self.rows.items()}
+        rows = {name: as_numpy(self.rows[name], name) for name in expected}
         with ENDING:
             if self.shared is not None:
                 self.reservoir.keep(self.shared[0], rows)

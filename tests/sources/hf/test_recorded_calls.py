@@ -61,6 +61,22 @@ class Embeds(nn.Module):
         return self.embedding(input_ids)
 
 
+class Named(Embeds):
+    def forward(self, idx, attention_mask):
+        return self.embedding(idx)
+
+
+def test_a_mask_is_read_whatever_the_input_is_called_and_rows_come_in_the_order_asked(gpt2):
+    mask = ONES.clone()
+    mask[0, :4] = 0
+    found = recorded(Named(), ["embedding"], IDS, mask)
+    assert lengths(found) == [6, 10, 10]
+    names = ["transformer.h.1", "transformer.h.0"]
+    both = recorded(gpt2, names, IDS).sample()["vectors"]
+    for name, rows in zip(names, both, strict=True):
+        np.testing.assert_array_equal(recorded(gpt2, [name], IDS).sample()["vectors"][0], rows)
+
+
 @pytest.mark.parametrize(
     ("mask", "words"),
     [

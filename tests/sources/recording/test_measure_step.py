@@ -32,6 +32,9 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
         found = table.anisotropy.sel(step=step, positions="all")
         np.testing.assert_array_equal(found, own.anisotropy)
         assert recorder.rows == 0
+    mean = table.anisotropy_over_blocks
+    np.testing.assert_allclose(mean, table.anisotropy.mean("layer").where(mean.notnull()), rtol=0.2)
+    assert "mean over all layers" in mean.attrs["long_name"]
     figure = RUNS["geometry_over_training"]({"mine": Run(table, [])})
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
 
