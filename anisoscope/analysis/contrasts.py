@@ -121,7 +121,9 @@ def change_between(
     kinds = factors(shared)
     if kinds and min(kind.max() + 1 for kind in kinds) >= TELLING:
         table_CB, before, after = table_CB[[before, after]], 0, 1
-    if len(factors(blocks)) > 1:
+    else:
+        kinds = factors(blocks)  # of all conditions
+    if len(kinds) > 1:
         return _crossed(table_CB, blocks, before, after)
     return _least_squares(table_CB, before, after)
 

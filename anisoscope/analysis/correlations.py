@@ -43,7 +43,7 @@ def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
     """Correlate two arrays (P,), with two-sided p and 95 % intervals.
 
     Intervals are tanh(artanh(r) -+ 1.96 se) with se^2 = 1/(n - 3) for r, after Fisher, and (1 +
-    rho^2/2)/(n - 3) for rho, after Bonett and Wright 2000; NaN for 3 pairs; of no width at r = +-1.
+    rho^2/2)/(n - 3) for rho, after Bonett and Wright 2000; NaN for 3 pairs, and at r = +-1.
 
     Returns:
         NaN for fewer than 3 pairs of finite numbers, or a constant.

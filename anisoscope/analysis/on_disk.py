@@ -50,7 +50,7 @@ def write_experiment(
         names = ", ".join(unfinished)
         print(f"not in contrasts, since they are not measured to their last step: {names}")
     frames = {
-        "runs": run_summaries.rows(tables, joined),
+        "runs": run_summaries.rows(tables, joined, unfinished),
         "layers": run_summaries.layers(tables, joined),
         "contrasts": primary.with_roles(contrast_conditions(joined), named, joined, "last"),
         "primary": primary.primary_table(named, joined, read_loss_matched(to, folders)),

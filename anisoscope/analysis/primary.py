@@ -75,11 +75,13 @@ def primary_table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd
         contrast that was not computed yet. No p-value for crossed seeds, whose interval is not
         Student's.
     """
-    rows, crossed = [], len(factors(np.unique(pairing(runs), axis=0))) > 1
+    rows, condition = [], runs["condition"].values
     named = {contrast["quantity"] for contrast in primary.values()}
     last = contrast_conditions(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
         about = {"name": name} | DEFAULTS | contrast
+        ends = np.isin(condition, [about["before"], about["after"]])
+        crossed = len(factors(np.unique(pairing(runs.isel(run=ends)), axis=0))) > 1
         change = _find(last if about["at"] == "last" else matched, runs, about)
         rows.append(about | change._asdict() | _tests(change, about["margin"], crossed))
     frame = pd.DataFrame(rows, columns=list(READ)).astype({"margin": float})
@@ -93,11 +95,9 @@ def primary_table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd
 
 def _tests(change: Change, margin: float, crossed: bool) -> dict[str, float]:
     """Return p of no change, and of a change as large as the margin."""
-    if crossed or not change.freedom or not np.isfinite(change.error):
+    if crossed or not change.freedom or not 0 < change.error < np.inf:  # 0: no variance
         return {"p": np.nan, "p_margin": np.nan}
-    with np.errstate(divide="ignore", invalid="ignore"):  # no variance at all
-        t, inside = np.array([abs(change.change), margin - abs(change.change)]) / change.error
-    t = 0.0 if change.change == 0 else t
+    t, inside = np.array([abs(change.change), margin - abs(change.change)]) / change.error
     return {"p": 2 * stats.t.sf(t, change.freedom), "p_margin": stats.t.sf(inside, change.freedom)}
 
 

@@ -185,7 +185,7 @@ def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     ]
 
 
-def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
+def rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFrame:
     """Return one row per run: condition, seeds, settings, bits, shapes, and means over blocks.
 
     Means over blocks are those of the last checkpoint, and columns that end in `_std` their
@@ -200,7 +200,7 @@ def rows(tables: Tables, runs: xr.Dataset) -> pd.DataFrame:
     for name, table in tables.items():
         last, read, own = table.isel(step=-1), shapes(table), table_settings(table)
         values = {key: own[key] for key in MODEL if key not in frame and own.get(key) is not None}
-        values["step"] = last.step.item()
+        values |= {"step": last.step.item(), "unfinished": name in unfinished}
         for place, positions in enumerate(table.positions.values):
             suffix = "" if positions == "all" else f"_{positions}"
             # attention is read at all positions alone

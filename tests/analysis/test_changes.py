@@ -130,6 +130,18 @@ def test_noise_of_crossed_seeds_is_pooled_over_the_conditions_that_have_the_whol
     assert (torn.freedom, torn.pairs) == (0, 3)
 
 
+def test_crossed_seeds_of_a_third_condition_leave_two_with_enough_pairs_as_they_are():
+    rng = np.random.default_rng(10)
+    condition, seeds = layout(2, 5)
+    values, more = rng.normal(size=10), rng.normal(size=10)
+    crossed = np.array([(w, d) for w in range(5) for d in (5, 6)])
+    seeds = np.stack([seeds[:, 0], 5 + 0 * seeds[:, 0]], axis=1)  # one data seed
+    alone = change_between(values, condition, seeds, 0, 1)
+    both = np.append(values, more), np.append(condition, 10 * [2]), np.concatenate([seeds, crossed])
+    assert change_between(*both, 0, 1) == pytest.approx(alone)
+    assert alone.freedom == 4
+
+
 def test_seeds_that_share_but_make_no_grid_have_no_interval():
     triples = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
     for pairs in ([(0, 0), (1, 0), (2, 1)], [(0, 0), (0, 1), (1, 2), (1, 3)], triples):

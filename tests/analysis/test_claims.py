@@ -189,11 +189,28 @@ def test_interventions_decide_nothing(experiment):
     assert "decoder_bell" not in set(evidence.read_evidence(experiment).claim)
 
 
+def test_runs_that_are_not_independent_or_not_finished_decide_nothing(experiment):
+    rows, path = pd.read_csv(experiment / "runs.csv"), experiment / "runs.csv"
+    rows.assign(unfinished=rows.run == "encoder_1").to_csv(path, index=False)
+    found = evidence.read_evidence(experiment).set_index(["claim", "unit"]).outside
+    assert found["flat_encoder"].to_dict() == {
+        "encoder_0": "", "encoder_1": evidence.UNFINISHED, "encoder_2": ""
+    }  # fmt: skip
+    assert found["decoder_more_anisotropic"].to_dict() == {
+        "decoder_0": "", "decoder_1": evidence.UNFINISHED, "decoder_2": ""
+    }  # fmt: skip
+    changes = {"train.seed": [0, 0, 1] * 2, "train.data_seed": [0, 1, 0] * 2}
+    rows.assign(**changes).to_csv(path, index=False)
+    found = evidence.read_evidence(experiment).set_index("claim").outside
+    assert set(found["decoder_bell"]) == {evidence.CROSSED}
+
+
 def decoders(conditions, **columns):
     """runs.csv of decoders with two seeds each."""
     runs = [(f"c{i}", f"c{i}_{seed}", seed) for i in range(conditions) for seed in (0, 1)]
     rows = pd.DataFrame(runs, columns=["condition", "run", "train.seed"])
     more = {"objective": "next", "model.mask": "causal", "test_gain_over_unigram": 2.0}
+    more["outside"] = ""
     return rows.assign(**more, **columns)
 
 
@@ -201,7 +218,7 @@ def matched(folder, *held):
     """Loss-matched contrasts of growth, as many as there are words for what is held."""
     about = {"before": "no center_queries", "after": "center_queries", "quantity": "growth"}
     about |= {"setting": "model.center_queries", "positions": "all", "error": 0.01}
-    about |= {"freedom": 4, "pairs": 5, "level": 1.5}
+    about |= {"freedom": 4, "pairs": 5, "level": 1.5, "without": ""}
     frame = pd.DataFrame([about] * len(held))
     frame = frame.assign(held=held, change=[-0.1 * (i + 1) for i in range(len(held))])
     joined_files.write_csv(frame, folder / "contrasts_loss_matched.csv")

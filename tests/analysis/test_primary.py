@@ -39,7 +39,7 @@ def runs(effect: float, scatter: float) -> xr.Dataset:
         (0.0, 0.01, primary.WITHIN),
         (0.05, 0.001, primary.BOTH),
         (0.0, 1.0, primary.OPEN),
-        (0.0, 0.0, primary.WITHIN),  # no seed scatters
+        (0.0, 0.0, primary.UNTESTED),  # no seed scatters
         (1.0, 5.0, primary.OPEN),
     ],
 )

@@ -15,6 +15,7 @@ from tests.program import ROOT
 RESULTS = ROOT / "docs" / "results"
 TABLE = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values=[""])
 CLAIMS = TABLE[TABLE.paper != "primary contrast"].reset_index(drop=True)
+CONTRASTS = TABLE[TABLE.paper == "primary contrast"]
 COLUMNS = {  # of runs.csv, a difference or ratio where the claim is of more than a column
     "decoder_bell": lambda r: r.bell_blocks,
     "decoder_bell_with_embedding": lambda r: r.bell_with_embedding,
@@ -177,6 +178,10 @@ def test_corrected_p_are_holms_with_one_true_hypothesis_for_each_contrast(within
             corrected[p] = largest
         expected = [corrected[p] for p in own.p]
         np.testing.assert_allclose(own.p_holm if within else own.p_project, expected, rtol=1e-6)
+        rows = CONTRASTS[CONTRASTS.experiment.isin(experiments)]
+        expected = [corrected.get(p, np.nan) for table in contrasts for p in table.p]
+        found = sorted(rows.p_holm if within else rows.p_project)
+        np.testing.assert_allclose(found, sorted(expected), rtol=1e-6)
 
 
 def test_no_run_is_counted_twice():

@@ -125,7 +125,8 @@ def test_a_text_is_a_setting_whatever_its_path():
 
 
 def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables, runs):
-    frame = rows(tables, runs).set_index("run")
+    frame = rows(tables, runs, [list(tables)[1]]).set_index("run")
+    assert frame.unfinished.tolist() == [n == 1 for n in range(len(tables))]
     assert list(frame.index) == list(tables)
     assert list(frame.step) == [10, 10, 5, 5]
     for name, table in tables.items():

@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from anisoscope.analysis import on_disk
+from anisoscope.analysis import on_disk, run_summaries
 from anisoscope.analysis.claims.claim_entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
+from anisoscope.analysis.contrasts import factors
 from anisoscope.analysis.correlations import correlate
 from anisoscope.results import joined_files
 from anisoscope.utils.errors import UserError
@@ -25,6 +26,8 @@ from anisoscope.utils.settings import flat
 
 NAME = "evidence.csv"
 EARLY = 0.3  # fraction of training, as in the paper
+CROSSED = "weight and data seeds are crossed, so runs are not independent"
+UNFINISHED = "not measured to its last step"
 ROOM = 0.9  # largest mean cosine of an input to which a block can still add
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
@@ -66,7 +69,18 @@ def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
         kinds[(runs[setting] != PLAIN[setting]).to_numpy()] = "other"
     # runs.csv has only the settings that differ between runs
     kinds[[not _is_plain(folder / run / "config.json") for run in runs["run"]]] = "other"
-    return runs.assign(kind=kinds, gain=runs.get("test_gain_over_unigram", np.nan))
+    gain = runs.get("test_gain_over_unigram", np.nan)
+    return runs.assign(kind=kinds, gain=gain, outside=_why_not_independent(runs))
+
+
+def _why_not_independent(runs: pd.DataFrame) -> pd.Series:
+    """Return why a run is no independent sample of its condition; "" if it is."""
+    seeds = [name for name in run_summaries.SEEDS[:2] if name in runs]
+    reasons = pd.Series("", runs.index)
+    for _, group in runs.groupby("condition"):
+        if len(factors(group[seeds].to_numpy())) > 1:
+            reasons[group.index] = CROSSED
+    return reasons.mask(runs.get("unfinished", pd.Series(False, runs.index)), UNFINISHED)
 
 
 def refuse_outdated(folder: pathlib.Path, table: str, runs: pd.DataFrame) -> None:
@@ -85,7 +99,8 @@ def _is_plain(path: pathlib.Path) -> bool:
 
 
 def _row(run: Any, value: float) -> dict[str, Any]:
-    return {"model": run["condition"], "unit": run["run"], "value": value, "gain": run["gain"]}
+    about = {"model": run["condition"], "unit": run["run"], "outside": run["outside"]}
+    return about | {"value": value, "gain": run["gain"]}
 
 
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
@@ -99,11 +114,11 @@ def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         for text, columns in expressions.items()
         if columns <= {*runs}
     }
-    reasons = pd.Series("", own.index)
+    reasons = own["outside"]
     for condition, reason in claim.regime:
         if condition in found:
             reasons = reasons.where((reasons != "") | found[condition], reason)
-    about = own[["condition", "run", "gain"]].to_dict("records")
+    about = own[["condition", "run", "gain", "outside"]].to_dict("records")
     for run, value, reason in zip(about, found[claim.quantity], reasons, strict=True):
         yield _row(run, value) | {"outside": reason}
 
@@ -125,7 +140,8 @@ def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         for pair in both.to_dict("records"):
             yield _row(pair, pair[claim.quantity] - pair[f"{claim.quantity}_encoder"]) | {
                 "model": f"{condition} less encoder",
-                "gain": min(pair["gain"], pair["gain_encoder"]),
+                "gain": np.minimum(pair["gain"], pair["gain_encoder"]),  # NaN where one is
+                "outside": pair["outside"] or pair["outside_encoder"],
             }
 
 
@@ -178,7 +194,8 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
             "error": row["error"],
             "freedom": row["freedom"],
             "n": row["pairs"],
-            "gain": row["level"],
+            "gain": np.nan if row["without"] else row["level"],  # a run has never learned
+            "outside": next(filter(None, runs.get("outside", ())), ""),
         }
 
 

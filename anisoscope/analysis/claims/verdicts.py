@@ -87,8 +87,9 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
         rows = rows[[(name, model) not in duplicates for model in rows["model"]]]
         judged = judge_claims(rows, name)
         named = on_disk.read_primary(path).assign(experiment=name)
-        claims.append(judged.assign(p_holm=correct_p(judged["p"], named)[0]))
-        contrasts.append(named)
+        p_holm, named = correct_p(judged["p"], named)
+        claims.append(judged.assign(p_holm=p_holm))
+        contrasts.append(named.assign(p_holm=named["p_project"]))
     claims = pd.concat(claims, ignore_index=True)
     claims["p_project"], contrasts = correct_p(claims["p"], pd.concat(contrasts, ignore_index=True))
     claims = claims[list(COLUMNS)]
@@ -188,7 +189,7 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         effect=contrasts["change"],
         n=contrasts["pairs"],
         test=STUDENT,
-        reason="within its experiment: " + contrasts["verdict"],
+        reason="among the primary contrasts: " + contrasts["verdict"],
         verdict=[primary.judge_contrast(*row) for row in p.itertuples(index=False)],
     )
     return rows[list(COLUMNS)]
