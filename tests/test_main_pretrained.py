@@ -53,7 +53,8 @@ def test_steps_are_read_from_names():
     assert found == {0: "step0", 7: "stage1-step7-tokens4B", 20: "checkpoint-20", 1000: "step1000"}
     # at 0 it would be its own untrained null model
     assert revision_steps(WeightsConfig(name="a")) == {1: None}
-    for wrong in (("main",), ("step1", "step01"), ("a1-b2",)):
+    stages = ("stage1-step9-tokens4B", "stage2-step1-tokens4B")
+    for wrong in (("main",), ("step1", "step01"), ("a1-b2",), ("step20k",), stages):
         with pytest.raises(UserError, match=r"pretrained\.revisions"):
             revision_steps(WeightsConfig(name="a", revisions=wrong))
 

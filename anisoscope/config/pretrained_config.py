@@ -28,6 +28,7 @@ MODALITIES = ("text", "characters", "speech", "vision")
 KINDS = ("encoder", "decoder")
 TABLE = "models.json"  # the experiment's models by label
 PAPERS = ("shape_of_learning", "inherent")
+STAGE = re.compile(r"stage[_-]?\d+(-ingredient\d+)?")  # of a training, in a revision's name
 ALONE = 1  # step of a model without revisions; step 0 is the untrained null model
 
 
@@ -103,6 +104,11 @@ def check_pretrained(config: PretrainedConfig) -> None:
 def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
     """Map training steps to revisions, ascending; a model without revisions has step 1."""
     revisions: dict[int, str | None] = {}
+    stages = {stage[0]: name for name in weights.revisions if (stage := STAGE.search(name))}
+    if len(stages) > 1:
+        both = " and ".join([*stages.values()][:2])
+        why = "belong to two stages, which may count steps anew"
+        raise UserError(f"pretrained.revisions: {both} {why}; name those of one stage")
     for revision in weights.revisions:
         step = revision_step(revision)
         if step in revisions:
@@ -114,8 +120,10 @@ def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
 
 def revision_step(revision: str) -> int:
     """Read the step in a revision's name: step1000, checkpoint-1000, stage1-step1000-tokens4B."""
-    numbers = re.findall(r"step[_-]?(\d+)", revision) or re.findall(r"\d+", revision)
-    if len(numbers) != 1:
+    numbers = re.findall(r"step[_-]?(\d+[a-zA-Z]*)", revision) or re.findall(
+        r"\d+[a-zA-Z]*", revision
+    )
+    if len(numbers) != 1 or not numbers[0].isdecimal():
         what = f"has the numbers {', '.join(numbers)}" if numbers else "has no number"
         advice = "name a training step, as in step1000"
         raise UserError(f"pretrained.revisions: {revision} {what}; {advice}")
@@ -186,7 +194,11 @@ def find_revisions(name: str) -> tuple[str, ...]:
     if not folder.is_dir() or (folder / "config.json").exists():
         return ()
     inner = (path.parent.name for path in folder.glob("*/config.json"))
-    named = (name for name in inner if len(re.findall(r"\d+", name)) == 1)
+    named = (
+        name
+        for name in inner
+        if re.search(r"step[_-]?\d", name) or len(re.findall(r"\d+", name)) == 1
+    )
     return tuple(sorted(named, key=revision_step))
 
 

@@ -1,12 +1,14 @@
-"""Apply the keys of a GGUF file that transformers drops silently, or refuse the file."""
+"""Apply what transformers drops silently of a GGUF file, or refuse the file."""
 
 import pathlib
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
 from transformers import modeling_gguf_pytorch_utils as reading
 from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
+from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from anisoscope.utils.errors import UserError
 
@@ -17,6 +19,19 @@ HARMLESS = {
 }
 SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 LINEAR = "rope.scale_linear"  # the factor, in older files
+# names of tokenizers (tokenizer.ggml.pre) that split text as GPT-2 does, and of those that split off
+# every digit before; from llama.cpp. transformers knows others, and splits the rest as GPT-2 does
+GPT2_SPLITS = {
+    "gpt-2",
+    "mpt",
+    "olmo",
+    "jais",
+    "trillion",
+    "granite-docling",
+    "phi-2",
+    "roberta-bpe",
+}
+DIGIT_SPLITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
 EXPERTS = ("_exps", "exp_probs")  # expert tensors, which transformers joins
 
 
@@ -28,6 +43,7 @@ class Header(NamedTuple):
     keys: dict[str, Any]  # keys of the architecture, without its name
     tensors: dict[str, str]  # the type of each
     factors: np.ndarray | None  # FREQUENCIES
+    splitting: str  # how its tokenizer splits text before it merges bytes; "" if it does not say so
 
 
 def read_header(path: pathlib.Path) -> Header:
@@ -43,7 +59,27 @@ def read_header(path: pathlib.Path) -> Header:
     }
     tensors = {tensor.name: tensor.tensor_type.name for tensor in reader.tensors}
     factors = next((np.array(x.data) for x in reader.tensors if x.name == FREQUENCIES), None)
-    return Header(path, architecture, keys, tensors, factors)
+    kind, splitting = (
+        reader.fields[f"tokenizer.ggml.{name}"].contents()
+        if f"tokenizer.ggml.{name}" in reader.fields
+        else ""
+        for name in ("model", "pre")
+    )
+    return Header(path, architecture, keys, tensors, factors, splitting * (kind == "gpt2"))
+
+
+def complete_tokenizer(header: Header, tokenizer: Any) -> None:
+    """Split text as the file says, where transformers would split it as GPT-2 does.
+
+    Raises:
+        UserError: nobody here knows this kind of splitting.
+    """
+    if header.splitting in DIGIT_SPLITS:
+        parts = [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+        tokenizer.backend_tokenizer.pre_tokenizer = Sequence(parts)
+    elif header.splitting not in {"", *GPT2_SPLITS, *GGUF_PRE_TOKENIZER_SPLITS}:
+        what = f"transformers would split text as GPT-2 does, not as {header.splitting} does"
+        raise UserError(f"{header.path}: {what}; name the model's folder with its tokenizer.json")
 
 
 def complete_settings(header: Header, settings: Any) -> None:

@@ -135,7 +135,10 @@ def read_tokenizer(location: WeightLocation, class_name: str = "AutoTokenizer") 
     """Read a tokenizer, or another preprocessor: AutoImageProcessor or AutoFeatureExtractor."""
     with _explain_errors(location):
         kind = getattr(transformers, class_name)
-        return kind.from_pretrained(location.name, **location.options, **SAFE)
+        read = kind.from_pretrained(location.name, **location.options, **SAFE)
+        if location.is_gguf:
+            gguf_file.complete_tokenizer(gguf_file.read_header(weight_files(location)[0][0]), read)
+        return read
 
 
 def main_input(settings: Any) -> str:

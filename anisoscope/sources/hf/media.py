@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 from scipy import signal
 from scipy.io import wavfile
 
@@ -225,7 +225,7 @@ def read_picture(file: pathlib.Path, mode: str) -> Image.Image:
         with warnings.catch_warnings(action="ignore"), Image.open(file) as picture:
             own_mode = picture.mode
             if own_mode[0] not in "IF":
-                return picture.convert(mode)
+                return ImageOps.exif_transpose(picture).convert(mode)  # upright
     except Exception as error:  # any error of Pillow or its plugins
         raise UserError(f"data.path: {file} cannot be read as a picture; move it away") from error
     what = f"data.path: {file} has pixels of mode {own_mode}, more than 8 bits a color"

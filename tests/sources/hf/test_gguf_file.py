@@ -6,7 +6,11 @@ import gguf
 import numpy as np
 import pytest
 import torch
+import transformers
+from tokenizers import Tokenizer, models
+from tokenizers.pre_tokenizers import ByteLevel
 
+from anisoscope.sources.hf import gguf_file
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -14,7 +18,7 @@ TOKENS = [*tiny_models.SPECIAL, *tiny_models.LETTERS]
 FACTORS = np.array([1, 4, 8, 8], np.float32)
 
 
-def write(path, model, keys, tensors):
+def write(path, model, keys, tensors, splitting=""):
     config = model.config
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_block_count(config.num_hidden_layers)
@@ -28,6 +32,8 @@ def write(path, model, keys, tensors):
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
     writer.add_token_merges([])
+    if splitting:
+        writer.add_tokenizer_pre(splitting)
     add = {str: writer.add_string, bool: writer.add_bool}
     add |= {int: writer.add_uint32, float: writer.add_float32}
     for name, value in keys.items():
@@ -106,3 +112,20 @@ def test_rotary_frequencies_are_divided_by_the_factors_of_the_file(tmp_path):
 def test_what_is_not_applied_is_refused_by_name(tmp_path, keys, tensors, words):
     with pytest.raises(UserError, match=f"transformers ignores .*{words}.*; name another file"):
         loaded(tmp_path / "a.gguf", keys, tensors)
+
+
+@pytest.mark.parametrize("splitting", ["", "gpt-2", "qwen2", "smollm", "deepseek-coder"])
+def test_text_is_split_as_the_file_says_or_the_file_is_refused(tmp_path, splitting):
+    """Beside transformers' own splitting of Qwen2, that of GPT-2, and one before every digit."""
+    write(tmp_path / "a.gguf", tiny_models.model("llama"), {}, {}, splitting)
+    header, tokenizer = gguf_file.read_header(tmp_path / "a.gguf"), Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer)
+    if splitting == "deepseek-coder":
+        with pytest.raises(UserError, match="not as deepseek-coder does; name the model's folder"):
+            gguf_file.complete_tokenizer(header, tokenizer)
+    else:
+        gguf_file.complete_tokenizer(header, tokenizer)
+        found = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str("a 12")
+        parts = ["a", "\u0120", "1", "2"] if splitting == "smollm" else ["a", "\u012012"]
+        assert [part for part, _ in found] == parts
