@@ -115,6 +115,9 @@ def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
         share = f"share of the gradient {facts['largest_ones_share']:.1g}"
         print(f"{source.name}: vector of ones: {removed} ({share})")
         print(f"{source.name}: unknown matrices, which are NaN: {facts['matrices_missing']}")
+        if study.rounded and len(study.steps) > 1:
+            why = f"pretrained.dtype={config.pretrained.dtype} rounds weights"
+            print(f"{source.name}: updates between revisions are NaN, since {why}")
         if not study.early:
             what = f"no early subspaces: they need {LEAST_EARLY} revisions of a model"
             print(
@@ -133,6 +136,8 @@ class RevisionStudy(tangent_stage.Study):
         super().__init__(source)
         self.config, self.task = source.config, task
         self.batch_size = self.config.pretrained.batch_size
+        # a weight may change by less than its rounding
+        self.rounded = self.config.pretrained.dtype != "float32"
         self.tangents, (self.to_fit, self.to_test) = self.config.tangents, windows
         parts = self.to_fit.tokens_JWT, self.to_test.tokens_JWT
         tokens = b"".join(np.ascontiguousarray(tokens_JWT).tobytes() for tokens_JWT in parts)
@@ -232,9 +237,7 @@ class RevisionStudy(tangent_stage.Study):
             loaded, self.to_test, self.basis_DD, self.batch_size
         )
         self._check_ones(read, step)
-        # a rounded weight may differ by less than its rounding
-        rounded = self.config.pretrained.dtype != "float32"
-        if before is None or rounded:
+        if before is None or self.rounded:
             between = jax.tree.map(lambda x: np.full_like(x, np.nan), read.weights)
         else:
             models = self.open(before), loaded

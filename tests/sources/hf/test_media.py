@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import transformers
-from PIL import Image
+from PIL import ExifTags, Image
 from scipy.io import wavfile
 
 from anisoscope.experiments import pretrained as experiment
@@ -128,6 +128,13 @@ def test_windows_are_the_pictures_that_they_are_called(world):
         colors, others = (np.moveaxis(x_WCHW, 1, 3).reshape(-1, 3) for x_WCHW in (one, mixed))
         assert sorted(colors.tolist()) == sorted(others.tolist())
         assert (np.diff(colors[:, 0]) == 0).mean() > 10 * (np.diff(others[:, 0]) == 0).mean()
+
+
+def test_a_photograph_that_is_marked_as_turned_is_read_upright(tmp_path):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # a quarter turn
+    Image.new("RGB", (40, 20)).save(tmp_path / "a.jpg", exif=exif)
+    assert media.read_picture(tmp_path / "a.jpg", "RGB").size == (20, 40)
 
 
 def test_register_tokens_are_no_patches(world):
