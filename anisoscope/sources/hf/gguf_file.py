@@ -1,5 +1,6 @@
 """Apply what transformers drops silently of a GGUF file, or refuse the file."""
 
+import functools
 import pathlib
 from typing import Any, NamedTuple
 
@@ -47,6 +48,12 @@ class Header(NamedTuple):
 
 
 def read_header(path: pathlib.Path) -> Header:
+    """Read the header of a GGUF file, once while it is unchanged: that takes seconds."""
+    return _read_header(path, path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _read_header(path: pathlib.Path, changed_ns: int) -> Header:
     from gguf import GGUFReader
 
     reader = GGUFReader(path)
