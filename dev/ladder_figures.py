@@ -23,9 +23,9 @@ RUNS = {  # panels of the last checkpoint: column, and another one, drawn hollow
     "test loss (bits per character)": ("test_bits", None),
     "growth of anisotropy": ("growth", None),
     "bell": ("bell_blocks", "bell_with_embedding"),
-    "relative drift": ("relative_drift", None),
+    "growth of drift (log2 units)": ("drift_growth", None),
     "sharpening of attention (nats)": ("entropy_decrease", None),
-    "dimension (TwoNN)": ("dimension", "dimension_null"),
+    "expansion (log2 units)": ("expansion", "compression"),
 }
 STEPS = {  # panels over the loss, decoders: column, and a null model drawn dashed
     "anisotropy": ("anisotropy", None),
@@ -39,8 +39,8 @@ STEPS = {  # panels over the loss, decoders: column, and a null model drawn dash
 
 SIZE_NOTE = (
     "Last checkpoint, all positions. Points: seeds; lines: means. Hollow and dotted: the bell with "
-    "the embedding as first end, and Gaussian clouds of the same covariance. Gray, dotted: the "
-    "smallest bell of interest. A bell needs 3 blocks."
+    "the embedding as first end, and compression of the dimension. Black, dotted: the smallest "
+    "bell of interest. A bell from block 1 needs 3 blocks."
 )
 BITS_NOTE = (
     "Each point is a checkpoint, a mean over seeds; training goes to the right. Dashed: Gaussian "
