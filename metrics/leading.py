@@ -36,7 +36,7 @@ def share_between(
 def share_by_norm(
     cloud_PD: Points, member_P: Bool[AnyArray, " P"], keep_P: Weights = None
 ) -> Scalar:
-    """`share_between` expected from norms alone: g r^2 / (1 + g r^2), g = f (1 - f).
+    """`share_between` expected from norms alone: f r^2 / (1 + f r^2), f the share of members.
 
     The members are taken as equal and the rest as scattered about 0; r^2 = E |x|^2 of the members
     over that of the rest. No member kept: 0; no other kept, or all points 0: NaN.
@@ -52,7 +52,7 @@ def share_by_norm(
     square_P = jnp.where(keep_P > 0, jnp.square(scaled_PD).sum(axis=1), 0.0)
     square_2 = product(weight_2P, square_P)
     # multiplied by the norms of the rest on both sides, so that nothing is divided by a norm of 0
-    both = square_2[1] * jnp.square(count_2[0] / count_2.sum())
+    both = square_2[1] * count_2[0] / count_2.sum()
     return both / (both + square_2[0])
 
 

@@ -20,7 +20,7 @@ def share_by_norm(cloud, member):
         return 0.0
     r2 = (cloud[member] ** 2).sum(1).mean() / (cloud[~member] ** 2).sum(1).mean()
     f = member.mean()
-    return f * (1 - f) * r2 / (1 + f * (1 - f) * r2)
+    return f * r2 / (1 + f * r2)
 
 
 def longest(cloud, count):

@@ -48,7 +48,7 @@ def test_a_step_larger_than_memory_is_refused_before_it_is_taken(tmp_path, monke
     process = here(*DECODER, f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 2
     assert re.search(
-        r"a step takes .* and 100 kB are available: lower train.batch_size", process.stderr
+        r"a step takes .* and 100 kB are available: in a new --workdir, lower train", process.stderr
     )
 
 

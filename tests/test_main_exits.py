@@ -47,6 +47,9 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([*DECODER, "--stages=verify,measure"], "--stages=verify runs alone"),
         ([*DECODER, "--stages=replay", "--step=99"], "--step=99: decoder_small has steps 0 to 24"),
         ([*DECODER, "--stages=replay", "--step=-5"], "--step=-5: decoder_small has steps 0 to 24"),
+        ([*DECODER, "--stages=replay", "--step=300,"], "--step='' is no whole number"),
+        ([*DECODER, "--stages="], "--stages= names no stage"),
+        ([*DECODER, "--figures=README.md"], "--figures=README.md is a file; name a folder"),
         ([*DECODER, "--stages=matched"], "these runs differ in seeds alone"),
         ([*DECODER, "--config.measure.steps=99"], "measure.steps is 99; it must lie in [0, 24]"),
         ([INHERENT, "--config.models="], "no model is named"),
@@ -71,7 +74,7 @@ def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
         (RunError("the loss is not finite"), 1, "the loss is not finite"),
         (OSError(28, "No space left on device", "a/b"), 1, "a/b: No space left on device; free"),
         (OSError(30, "Read-only file system", "a/b"), 1, "a/b: Read-only file system; name"),
-        (MemoryError("3 GiB\nfor an array"), 1, "out of memory (3 GiB): lower train.batch_size"),
+        (MemoryError("3 GiB\nfor an array"), 1, "out of memory (3 GiB): lower measure.points"),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: full"), 1, "out of memory (RESOURCE_EXH"),
         (KeyboardInterrupt(), 130, "interrupted; the same command resumes"),
         (Stopped("stopped at step 3"), 0, "stopped at step 3; the same command resumes there\n"),
@@ -133,3 +136,4 @@ def test_a_checkpoint_that_cannot_be_written_is_one_line(tmp_path):
     lines = [line for line in process.stderr.splitlines() if line.strip() and "/24 [" not in line]
     assert len(lines) == 1
     assert re.search(r"checkpoints/0 could not be saved .*the same command resumes", lines[0])
+    assert main(*DECODER, "--stages=train", f"--workdir={tmp_path / 'run'}").returncode == 0

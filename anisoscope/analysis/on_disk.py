@@ -16,7 +16,8 @@ Folders = dict[str, pathlib.Path]  # folders of runs, by name
 RUNS, TANGENTS, LOSS_MATCHED = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
 SOURCE = {RUNS: "results.nc", TANGENTS: "tangents.nc", LOSS_MATCHED: "results.nc"}
 STAGE = {RUNS: "measure", TANGENTS: "tangents", LOSS_MATCHED: "matched"}
-DIGESTS = "digests.json"  # {table: {run: sha256 of its SOURCE when the table was written}}
+# {table: {run: sha256 of its SOURCE, for RUNS of its score too, when the table was written}}
+DIGESTS = "digests.json"
 LOSS_MATCHED_COLUMNS = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
 TANGENT_COLUMNS = (
     "energy",
@@ -117,12 +118,14 @@ def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:
 
 
 def _digests(table: str, folders: Folders) -> dict[str, str]:
-    paths = {name: folder / SOURCE[table] for name, folder in folders.items()}
-    return {
-        name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for name, path in paths.items()
-        if path.exists()
-    }
+    names = [SOURCE[table], *[log.SCORE] * (table == RUNS)]
+    found = {}
+    for run, folder in folders.items():
+        paths = [folder / name for name in names]
+        if paths[0].exists():
+            content = b"".join(path.read_bytes() for path in paths if path.exists())
+            found[run] = hashlib.sha256(content).hexdigest()
+    return found
 
 
 def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:

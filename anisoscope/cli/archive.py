@@ -19,18 +19,16 @@ from anisoscope.utils.settings import to_dict
 Damage = tuple[str, str]  # the path below the folder, and what is wrong
 
 
-def verify_folders(
-    title: str, folders: dict[str, pathlib.Path], configs: dict[str, Config]
-) -> None:
-    """Print a line for each damaged file in the folders {name: folder}.
+def verify_folders(title: str, folders: list[tuple[str, pathlib.Path, Config | None]]) -> None:
+    """Print a line for each damaged file in the folders: their names, paths and configs.
 
     Raises:
         RunError: A file is damaged, missing or not recorded.
     """
     count = 0
-    for name, path in folders.items():
+    for name, path, config in folders:
         with folder.locked_folder(path, writes=False):
-            damages = [*find_damages(path, configs.get(name))]
+            damages = [*find_damages(path, config)]
             for what, why in damages:
                 print(f"{name}: {path / what} {why}; {checksums.advice(what, why)}")
             if not damages:

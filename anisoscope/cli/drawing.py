@@ -44,6 +44,8 @@ def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
     to = pathlib.Path(figures or own)
     if to.resolve() == root.resolve() or (to / "config.json").exists():
         raise UserError(f"--figures={to} is the folder of a run; name another folder")
+    if to.exists() and not to.is_dir():
+        raise UserError(f"--figures={to} is a file; name a folder")
     foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists()
     if foreign and to.resolve() != own.resolve():
         why = "holds files that are not figures of this command; name another folder"

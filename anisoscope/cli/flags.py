@@ -171,6 +171,11 @@ def check_flags(values: flags.FlagValues) -> None:
     if values.config is None:
         raise UserError("no experiment named; pass --config=quickstart, or see --list")
     choose("--over", values.over, AXES)
+    if not values.stages:
+        raise UserError("--stages= names no stage; omit it, or see --help")
+    for step in values.step:
+        if not re.fullmatch(r"-?\d+", step, re.ASCII):
+            raise UserError(f"--step={step!r} is no whole number; pass steps, such as 300,301")
     for stage in values.stages:
         choose("--stages", stage, (*STAGES, *FURTHER_STAGES))
     if "verify" in values.stages and (len(values.stages) > 1 or values.distributed):

@@ -140,8 +140,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return format_os_error(error), 2 if error.errno == errno.ENAMETOOLONG else 1
     if memory.is_out(error):
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        advice = "lower train.batch_size, measure.points or model.width"
-        return f"out of memory ({why}): {advice}; the same command resumes from what is saved", 1
+        advice = "measure.points, or in a new --workdir train.batch_size or model.width"
+        return f"out of memory ({why}): lower {advice}", 1
     return "", 1
 
 

@@ -85,8 +85,9 @@ def run(experiment: Config, request: Request) -> None:
 def verify(experiment: Config, request: Request) -> None:
     """Check every file of the experiment against its checksum."""
     experiment, configs = prepare_runs(experiment, request)
-    folders = {name or request.title: request.root / name for name in ("", *configs)}
-    archive.verify_folders(request.title, folders, {request.title: experiment} | configs)
+    folders = [(request.title, request.root, experiment)]
+    folders += [(name, request.root / name, own) for name, own in configs.items() if name]
+    archive.verify_folders(request.title, folders)
 
 
 def dry_run(experiment: Config, request: Request) -> None:

@@ -141,8 +141,8 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
     inner = sorted(path.parent for path in request.root.glob("*/config.json"))
-    folders = {request.title: request.root} | {path.name: path for path in inner}
-    archive.verify_folders(request.title, folders, {})
+    folders = [(request.title, request.root, None), *((path.name, path, None) for path in inner)]
+    archive.verify_folders(request.title, folders)
 
 
 def dry_run(config: Any, request: Request) -> None:

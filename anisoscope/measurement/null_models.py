@@ -1,6 +1,6 @@
-"""Null models of a cloud: a Gaussian cloud of its spectrum, and windows in another order.
+"""Null models of a cloud: a Gaussian cloud of its mean and spectrum, and windows in another order.
 
-gaussian: a featureless cloud of the same spectrum, drawn here. permuted: of two clouds, one with
+gaussian: a featureless cloud of the same mean and spectrum, drawn here. permuted: of two clouds, one with
 its windows in another order. shuffled: the source's input in random order. untrained: the same
 network and input at step 0. Sources make the last two.
 
@@ -33,8 +33,9 @@ PERMUTED = "permuted"
 
 
 class Spread(NamedTuple):
-    """Factor of a cloud's spectrum, shared by all Gaussian draws, and the copies of its points."""
+    """Mean and factor of a cloud's spectrum, shared by all Gaussian draws, and its copies."""
 
+    mean_D: Array  # of the distinct points
     factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
     original_P: Array  # the first of the copies of each point
 
@@ -60,20 +61,24 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
         return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
     x_PD = _about_mean(centered(cloud_PD), original_P)
+    first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
+    mean_D = jnp.where(first_P1, cloud_PD, 0.0).sum(axis=0) / first_P1.sum()
     few = _distinct(original_P) <= columns
-    return Spread(fall_back(few, project, triangular, x_PD, original_P, key), original_P)
+    factor_ED = fall_back(few, project, triangular, x_PD, original_P, key)
+    return Spread(mean_D, factor_ED, original_P)
 
 
 def gaussian(factor: Spread, key: Array) -> Array:
-    """Draw a featureless cloud (P, D) of the same spectrum: normal points, decorrelated, stretched.
+    """Draw a featureless cloud (P, D) of the same mean and spectrum: normal points, transformed.
 
-    Its distinct points have exactly the covariance of the cloud's distinct points. If they had it
-    only on average, a normal cloud would seem to exceed its own null model. It has copies where the
-    cloud has. The key must not be that of the `Spread`.
+    Its distinct points have exactly the mean and covariance of the cloud's distinct points. If they
+    had them only on average, a normal cloud would seem to exceed its own null model. It has copies
+    where the cloud has. The key must not be that of the `Spread`.
     """
     original_P = factor.original_P
     normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
-    return jnp.matmul(normal_PE, factor.factor_ED, precision=Precision.HIGHEST)[original_P]
+    cloud_PD = jnp.matmul(normal_PE, factor.factor_ED, precision=Precision.HIGHEST)
+    return (cloud_PD + factor.mean_D[None])[original_P]
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:

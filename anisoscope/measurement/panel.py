@@ -183,7 +183,8 @@ def _over_clouds(
 
     def measure(number: Array) -> tuple[dict[str, Values], Sectioned | None]:
         z, n = number // layers, number % layers
-        cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[z % len(samples)], types_Z)
+        own = jnp.where(z < len(samples), z, 0)  # draws have the types of the first sample
+        cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[own], types_Z)
         searched = search(cloud_PD, count, settings.folds, sections)
         values: dict[str, Values] = {MEASURED: {}}
         for family in families:

@@ -39,6 +39,7 @@ class Quantity:
     dims: tuple[str, ...] = LAYER  # dimensions of a value
     # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
     resampling: str = "jackknife"
+    from_layer_1: bool = False  # read beside the layer before: the first layer has no value
     symbol: str = ""  # on axes of figures, for quantities in the units of the activations: |E x|
     nulls: tuple[str, ...] = ()  # null models in addition to those of its family
     null_words: str = ""  # which null models are informative, and which are not

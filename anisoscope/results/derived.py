@@ -51,7 +51,8 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     has_blocks = dims[0] == "block"
     if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK, OWN)):
         return {}
-    first = int(not has_blocks and layer_0 == EMBEDDING)
+    unknown = quantities()[name].from_layer_1
+    first = int(not has_blocks and (layer_0 == EMBEDDING or unknown))
     words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
     words = "mean over all layers" if layer_0 == OWN else words
     average = Average(words, dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3))

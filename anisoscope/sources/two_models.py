@@ -56,7 +56,7 @@ class SimilarityConfig:
 
 
 class PairedClouds(NamedTuple):
-    """The same P points of both models, and permuted points of the first."""
+    """The same P points of both models, and points of the first from other places of the text."""
 
     first_NPD: np.ndarray
     second_MPE: np.ndarray
@@ -80,7 +80,7 @@ def open_run_pair(first: str, second: str) -> ModelPair:
 
         return two_pretrained.open_pretrained_pair(first, second)
     names = first, second
-    runs = [open_finished_run(name.partition("@")[0]) for name in names]
+    runs = [open_finished_run(split_step(name)[0]) for name in names]
     steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
     probes = [draw_probe(run.config, run.corpus) for run in runs]
     texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
@@ -236,28 +236,35 @@ def write_similarity(table: xr.Dataset, labels: tuple[str, str], root: pathlib.P
     print(f"{' and '.join(labels)}: {root / 'similarity.nc'}, {root / 'similarity.csv'}")
 
 
+def split_step(name: str) -> tuple[str, str | None]:
+    """Split "folder@step"; None without a step, also where the folder's own name has an @."""
+    path, at, step = name.rpartition("@")
+    named = at and "/" not in step and not pathlib.Path(name).is_dir()
+    return (path, step) if named else (name, None)
+
+
 def is_pretrained(name: str) -> bool:
     """Return whether the folder of a run, with or without @step, holds pretrained models."""
-    path = pathlib.Path(name.partition("@")[0]) / "config.json"
+    path = pathlib.Path(split_step(name)[0]) / "config.json"
     settings = read_json(path, "name the folder of a trained run")
     return "pretrained" in settings or "models" in settings
 
 
 def choose_step(name: str, steps: list[int]) -> int:
     """Return the step after @, or the last step."""
-    path, at, step = name.partition("@")
+    path, step = split_step(name)
     if not steps:
         raise UserError(f"--similarity={name}: {path} has no checkpoint; run --stages=train first")
-    if at and (not (step.isascii() and step.isdecimal()) or int(step) not in steps):
+    if step is not None and (not (step.isascii() and step.isdecimal()) or int(step) not in steps):
         raise UserError(
             f"--similarity={name}: {path} has no checkpoint of step {step!r}; it has {steps}"
         )
-    return int(step) if at else steps[-1]
+    return steps[-1] if step is None else int(step)
 
 
 def choose_labels(names: tuple[str, str], steps: tuple[int, int]) -> tuple[str, str]:
     """Label both runs by their folders; equal names get their steps, or else the whole path."""
-    folders = [pathlib.Path(name.partition("@")[0]).resolve().name for name in names]
+    folders = [pathlib.Path(split_step(name)[0]).resolve().name for name in names]
     if folders[0] != folders[1]:
         return tuple(folders)
     if steps[0] != steps[1]:

@@ -181,13 +181,15 @@ def train_steps(
 def save_checkpoints(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
     """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already.
 
-    The last seed's is written while training goes on; a copy of one state is kept meanwhile.
+    The last seed's is written while training goes on, but for the first of all, without which a
+    log has no training to go on; a copy of one state is kept meanwhile.
     """
     for run in runs:
         run.log.flush()
         run.store.wait()
     for index, run in enumerate(runs):
-        run.store.save(now, program.select_seed(states, index), wait=run is not runs[-1])
+        wait = run is not runs[-1] or not run.store.steps()
+        run.store.save(now, program.select_seed(states, index), wait=wait)
 
 
 def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> None:

@@ -24,7 +24,10 @@ from anisoscope.utils.progress import format_duration
 from anisoscope.utils.settings import check_fields, choose, within
 
 ENWIK8 = (205, 90_000_000, 5_000_000)  # bytes in use, characters to train on, to validate and test
-MEMORY_ADVICE = "lower train.batch_size, model.context, layers or width, or raise train.accumulate"
+MEMORY_ADVICE = (
+    "in a new --workdir, lower train.batch_size, model.context, layers or width, or raise "
+    "train.accumulate"
+)
 
 
 class Program(NamedTuple):

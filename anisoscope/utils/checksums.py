@@ -18,6 +18,7 @@ from anisoscope.utils.errors import RunError
 NAME = "checksums.sha256"
 LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
 CHECKPOINTS = "checkpoints"
+FIGURES = "drawn.txt"  # marks a folder of figures
 # Endings of recorded files outside CHECKPOINTS; other files are the user's.
 KINDS = (".nc", ".csv", ".json", ".jsonl")
 LOGGED = ("train.jsonl", "test.json")  # files that only training writes
@@ -44,10 +45,10 @@ def read_checksums(folder: pathlib.Path) -> dict[str, str]:
 
 
 def listed(folder: pathlib.Path) -> Iterator[str]:
-    """List the files that a record covers, without nested runs."""
-    for parent, folders, names in os.walk(folder):
+    """List the files that a record covers, without nested runs and folders of figures."""
+    for parent, folders, names in os.walk(folder, followlinks=True):
         here = pathlib.Path(parent)
-        if here != folder and {".lock", NAME} & {*names}:  # another run
+        if here != folder and {".lock", NAME, FIGURES} & {*names}:
             folders.clear()
             continue
         folders[:] = [name for name in folders if not _is_passing(name, here == folder)]
@@ -102,7 +103,8 @@ def advice(name: str, why: str) -> str:
     if parts[0] == CHECKPOINTS:
         replay = f"--stages=replay --step={parts[-1]} makes it again"
         return f"{delete}an unfinished run resumes from the checkpoint before, and {replay}"
-    return f"{delete}the same command makes it again"
+    own = "" if why == "is missing" else "; move it elsewhere if it is a file of your own"
+    return f"{delete}the same command makes it again{own}"
 
 
 def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
@@ -123,10 +125,11 @@ def refuse_changed(folder: pathlib.Path) -> None:
 def begin(folder: pathlib.Path) -> None:
     """Drop the lines of files that a stage may rewrite; raise RunError if a file has changed."""
     refuse_changed(folder)
-    lines, settled = read_checksums(folder), ("config.json", f"{CHECKPOINTS}/")
+    lines, settled = read_checksums(folder), {"config.json"}
     if (folder / FINISHED).exists():
-        settled += LOGGED
-    kept = {n: lines[n] for n in lines if n.startswith(settled) and (folder / n).exists()}
+        settled |= {*LOGGED}
+    names = [name for name in lines if name in settled or restored_unit(name) != name]
+    kept = {name: lines[name] for name in names if (folder / name).exists()}
     _save(folder, kept, lines)
 
 

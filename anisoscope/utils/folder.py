@@ -29,7 +29,8 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 def locked_folder(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
     """Hold a folder for this process alone; raise UserError if that is impossible.
 
-    With `writes`, checksums are kept and temporary files of a killed process are removed.
+    With `writes`, checksums are kept and temporary files of a killed process are removed. Without
+    it, a folder that cannot be written to needs no lock.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -37,7 +38,8 @@ def locked_folder(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
         except BlockingIOError as error:
             raise busy(folder) from error
         except OSError as error:
-            raise unwritable(folder, error) from error
+            if writes:
+                raise unwritable(folder, error) from error
         if writes:
             files.remove_temporary(folder)
             stack.enter_context(checksums.recorded_writing(folder))
@@ -72,6 +74,8 @@ def claim_folder(folder: pathlib.Path, config: Any, new: bool) -> None:
 def check_claim(folder: pathlib.Path, config: Any, new: bool) -> None:
     """Raise UserError if the folder holds another config or other files."""
     path = folder / "config.json"
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--workdir {folder} is a file; name a folder")
     if path.exists():
         check_same_settings(path, to_dict(config))
     elif not new:

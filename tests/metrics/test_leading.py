@@ -81,15 +81,26 @@ def test_the_longest_are_found_and_of_equal_ones_the_first():
     np.testing.assert_array_equal(longest_of_each(cloud, WINDOW * 1000 + 7), chosen)
 
 
+@pytest.mark.parametrize(("length", "r2"), [(4, 1.0), (8, 10.0)])
+def test_the_share_of_equal_vectors_follows_from_their_norm_and_number(length, r2):
+    """Also where it is far from 1: f r^2 / (1 + f r^2)."""
+    cloud = np.random.default_rng(0).normal(size=(512 * length, 64)).astype(np.float32)
+    first = np.arange(len(cloud)) % length == 0
+    cloud[first] = (64 * r2) ** 0.5 * np.eye(64, dtype=np.float32)[3]
+    expected = r2 / length / (1 + r2 / length)
+    found = shares(cloud, first, np.ones(len(cloud), np.float32))
+    np.testing.assert_allclose(found, expected, rtol=2e-2)
+
+
 @pytest.mark.parametrize("length", [32])
 def test_one_massive_vector_a_window_makes_the_anisotropy_that_its_norm_and_share_tell(length):
-    """f (1 - f) r^2 / (1 + f (1 - f) r^2): the bell of a decoder with sinks."""
+    """f r^2 / (1 + f r^2): the bell of a decoder with sinks."""
     generator = np.random.default_rng(0)
     cloud = generator.normal(size=(32 * length, 64)).astype(np.float32)
     first = np.arange(len(cloud)) % length == 0
     cloud[first] = 100 * 64**0.5 * np.eye(64, dtype=np.float32)[3]
     f = 1 / length
-    expected = f * (1 - f) * 100**2 / (1 + f * (1 - f) * 100**2)
+    expected = f * 100**2 / (1 + f * 100**2)
     between, by_norm = shares(cloud, first, np.ones(len(cloud), np.float32))
     assert by_norm == pytest.approx(expected, rel=1e-2)
     assert between == pytest.approx(expected, rel=1e-2)

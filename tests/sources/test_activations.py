@@ -91,6 +91,9 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
         near("sink_heads", found["sink_heads"][batch, positions], sinks)
     assert checked == {name for name in MEASURED if families.find_family(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
+    # draws have the types of the text, not of the shuffled text
+    number, null = (of("causal", name)["frequent_points"] for name in ("measured", "gaussian"))
+    np.testing.assert_array_equal(null, number)
 
 
 @pytest.mark.slow

@@ -169,6 +169,14 @@ def test_the_null_model_pairs_other_clusters_whatever_the_order_of_the_rows():
     np.testing.assert_allclose(alone.cka.sel(statistic="mean"), 1, rtol=1e-5)
 
 
+def test_a_step_is_what_stands_behind_the_last_at_unless_that_is_of_the_folder(tmp_path):
+    folder = tmp_path / "me@lab" / "run@5"
+    folder.mkdir(parents=True)
+    assert two_models.split_step(f"{folder}@7") == (str(folder), "7")
+    assert two_models.split_step(str(folder)) == (str(folder), None)
+    assert two_models.split_step(f"{folder.parent}/none") == (f"{folder.parent}/none", None)
+
+
 def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="a has 128 points and b 120"):
         anisoscope.compare(A, B[:, :120])

@@ -27,6 +27,28 @@ def session(run, work):
         work()
 
 
+def test_checkpoints_keep_their_lines_also_elsewhere_and_figures_have_none(run, tmp_path_factory):
+    leaf, replayed = "checkpoints/4/params/leaf", "replayed/checkpoints/5/params/leaf"
+    disk = tmp_path_factory.mktemp("disk") / "checkpoints"
+    (run / "checkpoints").rename(disk)
+    (run / "checkpoints").symlink_to(disk)
+
+    def work():
+        (run / replayed).parent.mkdir(parents=True)
+        (run / replayed).write_text("of step 5")
+        (run / "paper").mkdir()
+        for name in ("drawn.txt", "correlations.csv"):
+            (run / "paper" / name).touch()
+
+    session(run, work)
+    (run / replayed).write_text("otherwise")
+    session(run, lambda: None)
+    lines = checksums.read_checksums(run)
+    assert {*lines} == {*NAMES, replayed}
+    assert lines[replayed] == hashlib.sha256(b"of step 5").hexdigest()
+    assert lines[leaf] == hashlib.sha256(f"of {leaf}".encode()).hexdigest()
+
+
 def test_each_file_has_a_line_and_those_of_others_have_none(run):
     (run / "other" / "deep").mkdir(parents=True)
     (run / "other" / "deep" / ".lock").touch()

@@ -40,6 +40,7 @@ SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SINK_FROM = 0.3  # mean weight on the first token
 ROWS = ", rows i of two keys or more"
+SCORE = "s_ij = <q_i, k_j>/sqrt(K), plus a bias by position where the model has one"
 OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
 
 
@@ -76,11 +77,9 @@ ATTENTION = {
         f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
         RECONSTRUCTED,
     ),
-    "score_mean": Quantity(
-        "mean score", "mean of s_ij = <q_i, k_j>/sqrt(K), all visible pairs", INHERENT
-    ),
+    "score_mean": Quantity("mean score", f"mean of {SCORE}, all visible pairs", INHERENT),
     "score_std": magnitude(
-        "deviation of scores", "standard deviation of s_ij, all visible pairs", INHERENT
+        "deviation of scores", f"standard deviation of {SCORE}, all visible pairs", INHERENT
     ),
     "score_std_within": magnitude(
         "deviation of scores within rows",
@@ -107,7 +106,7 @@ ATTENTION = {
     ),
     "attention_most_attended": share(
         "attention on the most attended position",
-        "max_j of the mean of p_ij over the rows i that see j",
+        f"max_j of the mean of p_ij over the rows i that see j{ROWS}",
     ),
 }
 ATTENTION = {name: replace(entry, dims=HEAD) for name, entry in ATTENTION.items()} | {

@@ -87,6 +87,7 @@ LINEARITY = {
         range=AT_MOST_1,
     ),
 }
+LINEARITY = {name: replace(entry, from_layer_1=True) for name, entry in LINEARITY.items()}
 
 
 def measure_alignment(clouds: LayerClouds) -> dict[str, Values]:

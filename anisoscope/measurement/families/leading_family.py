@@ -38,7 +38,8 @@ QUANTITIES = {
     ),
     "first_token_variance_share_by_norm": share(
         "that share, expected from the norms alone",
-        "f (1 - f) r^2 / (1 + f (1 - f) r^2), r^2 = E |x_first|^2 / E |x_other|^2",
+        "f r^2 / (1 + f r^2), r^2 = E |x_first|^2 / E |x_other|^2: first tokens equal, the rest "
+        "about 0",
     ),
     "longest_vectors_variance_share": share(
         "share of the scatter between the longest 1 % of the vectors and the rest",

@@ -37,7 +37,7 @@ QUANTITIES = {
     ),
     "mean_cosine_drift": magnitude(
         "mean cosine, part of the drift",
-        "|E x|^2 mean over pairs of 1/(|x_i| |x_j|)",
+        "|E x|^2 mean over pairs of 1/(|x_i| |x_j|), mean and pairs of the x_i that are not 0",
         null_words="the excess of mean_cosine over flipped says how far it is from chance",
     ),
     "mean_cosine_residual": Quantity("mean cosine, residual", "mean_cosine - mean_cosine_drift"),

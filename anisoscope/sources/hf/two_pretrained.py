@@ -78,7 +78,7 @@ def open_side(name: str) -> Side:
     """Open one model, "folder" or "folder@step": of ours, or a pretrained one."""
     if not two_models.is_pretrained(name):
         return _open_trained(name)
-    path = pathlib.Path(name.partition("@")[0])
+    path = pathlib.Path(two_models.split_step(name)[0])
     settings = read_json(path / "config.json", "name the folder of a run")
     if "models" in settings:
         raise UserError(f"--similarity={name} holds several models; name the folder of one model")
@@ -146,7 +146,7 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
 
 
 def _open_trained(name: str) -> Side:
-    run = open_finished_run(name.partition("@")[0])
+    run = open_finished_run(two_models.split_step(name)[0])
     step, context = two_models.choose_step(name, run.steps), run.config.model.context
     read = two_models.make_reader(run, step)
     token_of = np.zeros(256, np.int32)
