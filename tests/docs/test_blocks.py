@@ -15,7 +15,7 @@ import pytest
 import anisoscope
 from anisoscope.measurement.families.registry import FAMILIES
 from tests.docs.blocks import DOCUMENTS
-from tests.program import AS_FOR_USERS, ROOT, main, run_notebook
+from tests.program import ROOT, main, run_notebook
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
@@ -37,7 +37,6 @@ def checkout(tmp_path_factory):
         "--config=experiments/quickstart.py",
         f"--workdir={folder / 'runs' / 'quickstart'}",
         *(f"--config.{setting}" for setting in SMALLER),
-        **AS_FOR_USERS,
     )
     assert run.returncode == 0, run.stderr
     (folder / "said.txt").write_text(run.stdout)
