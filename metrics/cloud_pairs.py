@@ -154,7 +154,7 @@ def explain_variance(
     return Linear(score_R, adjusted_R)
 
 
-AT_ONCE = 32  # points whose distances to all others exist at once
+AT_ONCE, NUMBERS = 32, 2**22  # at most so many points at once, or so many differences
 
 
 def information_imbalance(
@@ -170,20 +170,21 @@ def information_imbalance(
     of their copies in B; none, or not finite: NaN.
     """
     cloud_PD = scale_to_unit(jnp.asarray(cloud_PD, jnp.float32))
-    points = len(cloud_PD)
+    points, width = cloud_PD.shape
     original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)
     nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
 
     def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
         # not by products, whose rounding may exceed the distance of a near point
-        distance_P = jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1)
+        distance_P = product(jnp.square(cloud_PD - cloud_PD[i][None]), jnp.ones(width))
         near_N = original_P[nearest_PN[i]]
         other_P = first_P & (jnp.arange(points) != original_P[i])
         nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])
         return 1.0 + jnp.where(near_N == original_P[i], 0, nearer_NP.sum(axis=1))
 
-    rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=min(AT_ONCE, points))
+    together = max(1, min(AT_ONCE, points, NUMBERS // (points * width)))
+    rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=together)
     weight_NP = jnp.asarray(counts_NP) & first_P[None]
     mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
     return 2.0 * mean_N / first_P.sum() + 0.0 * jnp.square(cloud_PD).sum()

@@ -82,9 +82,9 @@ def _frame_numbers(frame: Any) -> np.ndarray:
                 f"vectors: column {name!r} has type {dtype}, which is not numeric; convert it, leave it "
                 "out, or pass list(column) if it holds vectors"
             )
-        counts = np.array_equal(frame[name], np.arange(len(frame)))
-        saved = re.fullmatch(r"Unnamed: \d+", str(name))  # pandas' name of an index in a CSV file
-        if frame.shape[1] > 1 and (counts or saved):
+        # pandas' name of a saved index, when it is read again
+        saved = name == "Unnamed: 0" and "Unnamed: 1" not in frame
+        if frame.shape[1] > 1 and (saved or np.array_equal(frame[name], np.arange(len(frame)))):
             raise ValueError(
                 f"vectors: column {name!r} numbers the rows; leave it out, or make it the index"
             )

@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 
 from anisoscope.api import open_run
+from anisoscope.cli import archive
 from anisoscope.results import joined_files
 from anisoscope.utils import checksums
+from anisoscope.utils.errors import RunError
 from tests.program import DECODER, ROOT, here
 
 ON_ONE_DEVICE = """
@@ -73,6 +75,15 @@ def test_a_sound_run_says_so_in_one_line_and_sha256sum_agrees(run):
     assert sorted(run.rglob("*")) == before
     if shutil.which("sha256sum"):
         subprocess.run(["sha256sum", "--quiet", "-c", checksums.NAME], cwd=run, check=True)
+
+
+def test_a_run_that_is_gone_is_damage_and_the_others_are_checked(tmp_path, capsys):
+    (tmp_path / "second").mkdir()
+    runs = [(name, tmp_path / name, None) for name in ("first", "second")]
+    with pytest.raises(RunError, match="2 files damaged, missing or not recorded"):
+        archive.verify_folders("both", runs)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["first", "second"]
 
 
 def flip(path):

@@ -12,6 +12,7 @@ from anisoscope.config.pretrained_config import (
     WeightsConfig,
     check_models,
     check_pretrained,
+    find_revisions,
     model_labels,
     revision_steps,
     select_model,
@@ -38,6 +39,13 @@ def test_settings_go_through_json_and_flags():
     assert config.pretrained.revisions == ("step1", "step20")
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     check_pretrained(config)
+
+
+def test_revisions_of_a_folder_are_those_whose_names_have_a_step(tmp_path):
+    for name in ("step20-tokens4B", "step3", "notes", "a1-b2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").touch()
+    assert find_revisions(str(tmp_path)) == ("step3", "step20-tokens4B")
 
 
 def test_what_counts_the_text_of_a_training_is_refused():

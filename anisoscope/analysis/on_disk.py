@@ -109,7 +109,8 @@ def why_outdated(folder: pathlib.Path, table: str, folders: Folders) -> str:
     current = _digests(table, folders)
     if not current or not (folder / table).exists() or _read_digests(folder).get(table) == current:
         return ""
-    return f"{folder / table} is outdated: tables of its runs have changed; run --stages={STAGE[table]} again"
+    why = "tables of its runs have changed since, or it has no record of them"
+    return f"{folder / table} is outdated: {why}; run --stages={STAGE[table]} again"
 
 
 def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:

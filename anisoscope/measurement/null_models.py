@@ -1,8 +1,8 @@
-"""Null models of a cloud: a Gaussian cloud of its mean and spectrum, and windows in another order.
+"""Null models of a cloud: a Gaussian cloud like it, and windows in another order.
 
-gaussian: a featureless cloud of the same mean and spectrum, drawn here. permuted: of two clouds, one with
-its windows in another order. shuffled: the source's input in random order. untrained: the same
-network and input at step 0. Sources make the last two.
+gaussian: a featureless cloud of the same mean and spectrum, drawn here. permuted: of two clouds,
+one with its windows in another order. shuffled: the source's input in random order. untrained: the
+same network and input at step 0. Sources make the last two.
 
 Families compute three more without a draw of points. isotropic: as many independent normal points
 with one variance in all directions, S draws of their eigenvalues. capped: the first principal
@@ -61,11 +61,9 @@ def spread(cloud_PD: Array, key: Array) -> Spread:
         return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
     x_PD = _about_mean(centered(cloud_PD), original_P)
-    first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
-    mean_D = jnp.where(first_P1, cloud_PD, 0.0).sum(axis=0) / first_P1.sum()
     few = _distinct(original_P) <= columns
     factor_ED = fall_back(few, project, triangular, x_PD, original_P, key)
-    return Spread(mean_D, factor_ED, original_P)
+    return Spread(cloud_PD[0] - x_PD[0], factor_ED, original_P)  # no point is before the first
 
 
 def gaussian(factor: Spread, key: Array) -> Array:

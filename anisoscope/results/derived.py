@@ -54,7 +54,8 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
     unknown = quantities()[name].from_layer_1
     first = int(not has_blocks and (layer_0 == EMBEDDING or unknown))
     words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
-    words = "mean over all layers" if layer_0 == OWN else words
+    if layer_0 == OWN:
+        words = f"mean over all layers{' but the first' * unknown}"
     average = Average(words, dims[1:], lambda x: finite(x[:, :, :, first:]).mean(3))
     return {block_average(name): average}
 

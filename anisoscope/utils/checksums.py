@@ -51,7 +51,12 @@ def listed(folder: pathlib.Path) -> Iterator[str]:
         if here != folder and {".lock", NAME, FIGURES} & {*names}:
             folders.clear()
             continue
-        folders[:] = [name for name in folders if not _is_passing(name, here == folder)]
+        folders[:] = [
+            name
+            for name in folders
+            if not _is_passing(name, here == folder)
+            and (name == CHECKPOINTS or not (here / name).is_symlink())
+        ]
         all_files = CHECKPOINTS in here.relative_to(folder).parts
         for name in names:
             recorded = all_files or name.endswith(KINDS)

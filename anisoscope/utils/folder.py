@@ -1,6 +1,7 @@
 """A run's folder: its config, lock, corpus and the environment of each session."""
 
 import contextlib
+import errno
 import os
 import pathlib
 import platform
@@ -38,7 +39,7 @@ def locked_folder(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
         except BlockingIOError as error:
             raise busy(folder) from error
         except OSError as error:
-            if writes:
+            if writes or error.errno not in (errno.EACCES, errno.EROFS, errno.ENOENT):
                 raise unwritable(folder, error) from error
         if writes:
             files.remove_temporary(folder)

@@ -231,6 +231,13 @@ def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     found = anisoscope.verdicts([tmp_path])
     assert found.effect.tolist() == pytest.approx([0.1, 0.2])  # it grows less, as claimed
     assert found.model.str.endswith((" (causal)", " (window 16)")).all()
+    table = pd.read_csv(tmp_path / on_disk.LOSS_MATCHED)
+    for column, value, reason in (
+        ("without", "causal_3", "has not learned"),
+        ("pairs", 16, "are crossed"),
+    ):
+        table.assign(**{column: value}).to_csv(tmp_path / on_disk.LOSS_MATCHED, index=False)
+        assert anisoscope.verdicts([tmp_path]).reason.str.contains(reason).all()
 
 
 def test_tables_made_from_other_tables_of_their_runs_are_no_evidence(experiment, capsys):

@@ -160,6 +160,7 @@ def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         "freedom": np.inf,
         "n": len(means),
         "gain": runs["gain"].min(skipna=False),  # that of the seed that has learned least
+        "outside": UNFINISHED if (runs["outside"] == UNFINISHED).any() else "",
     }
 
 
@@ -195,7 +196,8 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
             "freedom": row["freedom"],
             "n": row["pairs"],
             "gain": np.nan if row["without"] else row["level"],  # a run has never learned
-            "outside": next(filter(None, runs.get("outside", ())), ""),
+            # pairs of crossed seeds are more than their noise has degrees of freedom
+            "outside": CROSSED if row["freedom"] < row["pairs"] - 1 else "",
         }
 
 

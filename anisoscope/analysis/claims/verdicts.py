@@ -160,7 +160,8 @@ def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | 
     if claim.learned and not least >= LEARNED:
         return f"has not learned in every seed (lowest gain over unigram {least:.2f} bits, {LEARNED:g} required)"
     if outside := [reason for reason in group["outside"].dropna() if reason]:
-        return f"outside the claim's regime: {outside[0]}"
+        regime = outside[0] not in (evidence.CROSSED, evidence.UNFINISHED)
+        return "outside the claim's regime: " * regime + outside[0]
     return "" if np.isfinite(estimate["p"]) else CONSTANT
 
 

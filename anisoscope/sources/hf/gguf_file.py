@@ -20,17 +20,12 @@ HARMLESS = {
 }
 SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
 LINEAR = "rope.scale_linear"  # the factor, in older files
-# names of tokenizers (tokenizer.ggml.pre) that split text as GPT-2 does, and of those that split off
-# every digit before; from llama.cpp. transformers knows others, and splits the rest as GPT-2 does
+# names of tokenizers (tokenizer.ggml.pre) that split text as GPT-2 does, and of those that split
+# off every digit before; from llama.cpp. transformers knows others, and splits the rest as GPT-2
 GPT2_SPLITS = {
-    "gpt-2",
-    "mpt",
-    "olmo",
-    "jais",
-    "trillion",
-    "granite-docling",
-    "phi-2",
-    "roberta-bpe",
+    *("gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "roberta-bpe"),
+    *("jina-es", "jina-de", "jina-v1-en", "jina-v2-es", "jina-v2-de", "jina-v2-code"),
+    *("gigachat", "a.x-4.0", "mellum", "modern-bert"),
 }
 DIGIT_SPLITS = {"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"}
 EXPERTS = ("_exps", "exp_probs")  # expert tensors, which transformers joins

@@ -110,10 +110,15 @@ class ModuleCall:
             if isinstance(self.arguments.get(name), torch.Tensor)
         }
 
-    @property
-    def has_token_mask(self) -> bool:
+    def has_token_mask(self, lead: tuple[int, ...]) -> bool:
         """Whether it has an attention_mask of (batch, tokens), whatever its inputs are called."""
-        return getattr(self.arguments.get("attention_mask"), "ndim", 0) == 2
+        mask = self.arguments.get("attention_mask")
+        if not isinstance(mask, torch.Tensor) or tuple(mask.shape) != lead or mask.ndim != 2:
+            return False
+        if len({*lead}) == 1 and not mask.all() and torch.equal(mask, mask.tril()):
+            what = "attention_mask is square and triangular, so it may be causal"
+            raise ValueError(f"{what}; pass another number of sequences than of tokens")
+        return True
 
     def sequences(
         self, name: str, lead: tuple[int, ...], mask: np.ndarray | None
@@ -257,7 +262,7 @@ class PassHooks:
             lead, position_ids = tuple(x.shape[:-1]), None
             calls = self.local.calls
             known = [call for call in reversed(calls) if call.inputs]
-            call = next(iter(known or [call for call in calls if call.has_token_mask]), None)
+            call = next(iter(known or [call for call in calls if call.has_token_mask(lead)]), None)
             if call is not None:
                 mask, position_ids = call.sequences(name, lead, mask)
             rows = self.current.draw(name, lead, mask, position_ids, call and call.source)
