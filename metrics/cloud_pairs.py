@@ -24,6 +24,7 @@ from anisoscope.metrics.comparison import (
 )
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
+from anisoscope.metrics.neighbors import rounding
 
 ROUNDING = 2e-6  # share of the squared mean of squared distances: less variance counts as none
 
@@ -154,7 +155,9 @@ def explain_variance(
     return Linear(score_R, adjusted_R)
 
 
-AT_ONCE, NUMBERS = 32, 2**22  # at most so many points at once, or so many differences
+AT_ONCE = 32  # points whose distances to all others exist at once
+# share of the squared distance of a nearest point: with more rounding, distances are subtracted
+VAGUE = 1e-3
 
 
 def information_imbalance(
@@ -173,21 +176,38 @@ def information_imbalance(
     points, width = cloud_PD.shape
     original_P = copies(cloud_PD).original_P
     first_P = original_P == jnp.arange(points)
-    nearest_PN = jnp.asarray(nearest_NP).T.astype(jnp.int32)
+    x_PD = centered(cloud_PD)
+    square_P = jnp.square(x_PD).sum(axis=1)
+    near_PN = original_P[jnp.asarray(nearest_NP).T.astype(jnp.int32)]
 
-    def rank_of_point(i: Int[Array, ""]) -> Float[Array, " N"]:
-        # not by products, whose rounding may exceed the distance of a near point
-        distance_P = product(jnp.square(cloud_PD - cloud_PD[i][None]), jnp.ones(width))
-        near_N = original_P[nearest_PN[i]]
+    def rank(i: Array, distance_P: Array) -> Float[Array, " N"]:
         other_P = first_P & (jnp.arange(points) != original_P[i])
-        nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_N][:, None])
-        return 1.0 + jnp.where(near_N == original_P[i], 0, nearer_NP.sum(axis=1))
+        nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_PN[i]][:, None])
+        return 1.0 + jnp.where(near_PN[i] == original_P[i], 0, nearer_NP.sum(axis=1))
 
-    together = max(1, min(AT_ONCE, points, NUMBERS // (points * width)))
-    rank_PN = jax.lax.map(rank_of_point, jnp.arange(points), batch_size=together)
+    def by_products(i: Array) -> tuple[Float[Array, " N"], Bool[Array, ""]]:
+        distance_P = square_P + square_P[i] - 2.0 * product(x_PD, x_PD[i])
+        near_N = distance_P[near_PN[i]]
+        reach_N = jnp.sqrt(jnp.maximum(near_N, 0.0))
+        rounded_N = rounding(jnp.broadcast_to(square_P[i], near_N.shape), reach_N, width)
+        vague_N = (rounded_N > VAGUE * near_N) & (near_PN[i] != original_P[i])
+        return rank(i, distance_P), vague_N.any()
+
+    def by_subtraction(state: tuple[Array, Array]) -> tuple[Array, Array]:
+        vague_P, rank_PN = state
+        i_A = jax.lax.top_k(vague_P.astype(jnp.int32), together)[1]
+        found_AN = jax.lax.map(
+            lambda i: rank(i, jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1)), i_A
+        )
+        return vague_P.at[i_A].set(False), rank_PN.at[i_A].set(found_AN)
+
+    together = min(AT_ONCE, points)
+    rank_PN, vague_P = jax.lax.map(by_products, jnp.arange(points), batch_size=together)
+    state = vague_P & first_P, rank_PN
+    rank_PN = jax.lax.while_loop(lambda state: state[0].any(), by_subtraction, state)[1]
     weight_NP = jnp.asarray(counts_NP) & first_P[None]
     mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
-    return 2.0 * mean_N / first_P.sum() + 0.0 * jnp.square(cloud_PD).sum()
+    return 2.0 * mean_N / first_P.sum() + 0.0 * square_P.sum()
 
 
 def layers_imbalance(
