@@ -195,11 +195,11 @@ def information_imbalance(
 
     def by_subtraction(state: tuple[Array, Array]) -> tuple[Array, Array]:
         vague_P, rank_PN = state
-        i_A = jax.lax.top_k(vague_P.astype(jnp.int32), together)[1]
-        found_AN = jax.lax.map(
-            lambda i: rank(i, jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1)), i_A
+        i_C = jax.lax.top_k(vague_P.astype(jnp.int32), together)[1]
+        found_CN = jax.lax.map(
+            lambda i: rank(i, jnp.square(cloud_PD - cloud_PD[i][None]).sum(axis=1)), i_C
         )
-        return vague_P.at[i_A].set(False), rank_PN.at[i_A].set(found_AN)
+        return vague_P.at[i_C].set(False), rank_PN.at[i_C].set(found_CN)
 
     together = min(AT_ONCE, points)
     rank_PN, vague_P = jax.lax.map(by_products, jnp.arange(points), batch_size=together)

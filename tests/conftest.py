@@ -24,6 +24,7 @@ os.environ["MALLOC_ARENA_MAX"] = "2"
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import jax
+import matplotlib.pyplot as plt
 import pytest
 from jaxtyping import install_import_hook
 
@@ -57,6 +58,13 @@ def compiled_programs_are_let_go():
     """
     yield
     release()
+
+
+@pytest.fixture(autouse=True)
+def figures_are_closed():
+    """pyplot keeps each until it is closed, and warns at the 21st."""
+    yield
+    plt.close("all")
 
 
 @pytest.fixture(autouse=True)
