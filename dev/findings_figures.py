@@ -5,11 +5,10 @@
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import panel_axes, style
-from dev.shared_tables import FIGURES, RESULTS, student
+from dev.shared_tables import FIGURES, RESULTS, draw_line, student
 
 FAMILIES = {  # quantity: title, unit or what it is, where of several, whether logarithmic
     "logit_lens_loss": ("logit lens", "loss (bits)", None, True),
@@ -49,7 +48,7 @@ def draw_families(rows: pd.DataFrame, title: str) -> Figure:
             line = line.groupby(x)[["mean", "low", "high", "gaussian"]].mean().reset_index()
             if name in OVER:  # a mean over layers, whose interval is not known
                 line[["low", "high"]] = np.nan
-            draw_line(ax, line, x, color, model)
+            draw_line(ax, line, x, color=color, label=model)
             ax.plot(line[x], line["mean"] - line["gaussian"], "--", color=color, linewidth=0.9)
         if name == "massive_points":
             panel_axes.logarithmic(ax.xaxis)
@@ -74,7 +73,8 @@ def draw_tangents() -> Figure:
     axes = figure.subplots(1, 2, sharey=True)
     for ax, kind in zip(axes, ("decoder", "encoder"), strict=True):
         for name, (label, color) in ENERGIES.items():
-            draw_line(ax, student(means[means.kind == kind], "step", name), "step", color, label)
+            own = student(means[means.kind == kind], "step", name)
+            draw_line(ax, own, "step", color=color, label=label)
         panel_axes.step_axis(ax, int(means.step.max()))
         ax.set_title(f"{kind}s")
     axes[0].set(ylim=(0, 1), ylabel="share in the subspace")
@@ -85,11 +85,6 @@ def draw_tangents() -> Figure:
     )
     style.add_footer(figure, [f"{notes} of 63, fitted early."])
     return figure
-
-
-def draw_line(ax: Axes, own: pd.DataFrame, x: str, color: str, label: str) -> None:
-    ends = [np.asarray(own[part], float) for part in (x, "mean", "low", "high")]
-    style.plot_with_interval(ax, *ends, color=color, label=label)
 
 
 if __name__ == "__main__":

@@ -17,8 +17,13 @@ from anisoscope.plot import panel_axes, style
 from dev.shared_tables import RESULTS, save_figure
 
 FOLDER = RESULTS / "scale_ladder"
-KINDS = {"decoder": style.COLORS[0], "encoder": "0.55"}
-ENCODINGS = {"learned": ("-", "o"), "rotary": ("--", "s")}
+COLORS = {  # condition and position encoding
+    ("decoder", "learned"): style.COLORS[0],
+    ("decoder", "rotary"): style.COLORS[1],
+    ("encoder", "learned"): "0.6",
+    ("encoder", "rotary"): "0.3",
+}
+MARKERS = {"learned": "o", "rotary": "s"}
 RUNS = {  # panels of the last checkpoint: column, and another one, drawn hollow
     "test loss (bits per character)": ("test_bits", None),
     "growth of anisotropy": ("growth", None),
@@ -56,9 +61,9 @@ def draw_sizes(runs: pd.DataFrame) -> Figure:
     axes = figure.subplots(2, 3, sharex=True)
     for ax, (title, (column, other)) in zip(axes.flat, RUNS.items(), strict=True):
         for (kind, encoding), own in runs.groupby(["condition", "position_encoding"]):
-            line, marker = ENCODINGS[encoding]
-            look: dict[str, Any] = {"color": KINDS[kind], "markersize": 3}
-            draw_means(ax, own, column, line, marker, label=f"{kind}, {encoding}", **look)
+            look: dict[str, Any] = {"color": COLORS[kind, encoding], "markersize": 3}
+            marker = MARKERS[encoding]
+            draw_means(ax, own, column, "-", marker, label=f"{kind}, {encoding}", **look)
             if other:
                 draw_means(ax, own, other, ":", marker, markerfacecolor="none", **look)
         if title == "bell":

@@ -4,8 +4,9 @@
 
 RUNS holds a folder for each size, as 220k or 220k_rotary, of `experiments/scale_ladder.py:220k` and
 `:220k,rotary`, trained and measured. runs.csv has a row for each run, layers.csv for each layer of
-its last checkpoint, steps.csv for each checkpoint; runs that are still trained are left out. The
-dimension, and that of a Gaussian cloud of the same covariance, are TwoNN's.
+its last checkpoint, steps.csv for each checkpoint; runs that are still trained are left out. Rows
+of folders that RUNS lacks are kept. The dimension, and that of a Gaussian cloud of the same
+covariance, are TwoNN's.
 """
 
 import pathlib
@@ -56,8 +57,18 @@ def main(root: pathlib.Path) -> None:
             frames["layers"].append(layers.assign(**labels))
             frames["steps"].append(pd.concat(steps).assign(size=size, position_encoding=encoding))
     for name, parts in frames.items():
-        joined_files.write_csv(pd.concat(parts), RESULTS / "scale_ladder" / f"{name}.csv")
+        keep_and_write(pd.concat(parts), RESULTS / "scale_ladder" / f"{name}.csv")
     print(pd.concat(frames["runs"]).drop(columns="run").round(3).T.to_string())
+
+
+def keep_and_write(new: pd.DataFrame, path: pathlib.Path) -> None:
+    """Write rows into a table, in place of those of the same size and position encoding."""
+    rows = [new]
+    if path.exists():
+        old, folder = pd.read_csv(path), ["size", "position_encoding"]
+        done = pd.MultiIndex.from_frame(new[folder])
+        rows.insert(0, old[~pd.MultiIndex.from_frame(old[folder]).isin(done)])
+    joined_files.write_csv(pd.concat(rows), path)
 
 
 def read_steps(folder: pathlib.Path, run: str, condition: str) -> pd.DataFrame:

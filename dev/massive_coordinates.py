@@ -15,18 +15,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from anisoscope.results import joined_files
 from anisoscope.sources.hf.extract import read_activations
 from dev.one_vector import CUTS, TABLE, bounds
 from dev.packaged_model import Packaged, anisotropy, open_packaged, read_text
+from dev.shared_tables import replace_models
 
 LONG = 5  # times the median norm: a massive vector
 
 
 def main(path: str, *models: str) -> None:
     for name, file in (words.split("=") for words in models):
-        model = open_packaged(file)
-        frames = [pd.read_csv(TABLE).query("model != @name")] if TABLE.exists() else []
+        model, frames = open_packaged(file), []
         # as_trained are the windows that begin as the tokenizer begins a text
         for (text, special_first, as_trained), tokens_WT in read_windows(path, model):
             read = read_activations(model.loaded, tokens_WT[None], 2)
@@ -37,7 +36,7 @@ def main(path: str, *models: str) -> None:
             labels = {"model": name, "text": text, "special_first": special_first}
             labels |= {"as_trained": as_trained, "layer": range(len(rows))}
             frames.append(pd.DataFrame(labels).join(rows))
-        joined_files.write_csv(pd.concat(frames), TABLE)
+        replace_models(TABLE, pd.concat(frames))
 
 
 def read_windows(path: str, model: Packaged) -> list[tuple[tuple, np.ndarray]]:

@@ -16,9 +16,8 @@ import pandas as pd
 import xarray as xr
 
 import anisoscope
-from anisoscope.results import joined_files
 from dev.packaged_model import LENGTH, WINDOWS, open_packaged, read_text
-from dev.shared_tables import RESULTS
+from dev.shared_tables import RESULTS, replace_models
 
 QUANTITIES = ("anisotropy", "participation_ratio", "mean_cosine", "drift", "twonn")
 SHOWN = 4  # each so-many-th point is kept for the scatter plot, and the first tokens
@@ -47,10 +46,8 @@ def main(path: str, *models: str) -> None:
             "points": points[points.position % SHOWN == 0],
         }
         for file, frame in frames.items():
-            joined = RESULTS / "real_models" / f"{file}.csv"
-            kept = [pd.read_csv(joined).query("model != @name")] if joined.exists() else []
             new = frame.assign(model=name, kind=kind).round(6)
-            joined_files.write_csv(pd.concat([*kept, new]), joined)
+            replace_models(RESULTS / "real_models" / f"{file}.csv", new)
 
 
 def measure(layers_NWTD: np.ndarray, name: str) -> xr.Dataset:

@@ -16,7 +16,6 @@ from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.token_windows import InputWindows, cut_token_windows, validation_text
 
 WINDOWS, LENGTH = 8, 256  # windows, and tokens of a window
-ENWIK8 = "enwik8"
 
 
 class Packaged(NamedTuple):

@@ -40,14 +40,14 @@ def command(*flags):
     return [sys.executable, "main.py", *flags]
 
 
-def environment():
-    """One device, as on a user's machine."""
-    flags = re.sub(r"--xla_force_host_platform_device_count=\d+", "", os.environ["XLA_FLAGS"])
+def environment(devices=1):
+    """One device, as on a user's machine, or so many."""
+    flags = re.sub(r"(?<=device_count=)\d+", str(devices), os.environ["XLA_FLAGS"])
     return os.environ | {"XLA_FLAGS": flags}
 
 
-def main(*flags, **variables):
-    env = environment() | variables
+def main(*flags, devices=1):
+    env = environment(devices)
     return subprocess.run(
         command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900
     )
@@ -99,6 +99,12 @@ def saved_digests(checkpoint):
     """Digests of the leaves of a checkpoint, from its folder, as they were when it was saved."""
     metadata = (checkpoint / "_CHECKPOINT_METADATA").read_text()
     return json.loads(metadata)["custom_metadata"]["sha256"]
+
+
+def checkpoint_digests(folder):
+    """`saved_digests` of every checkpoint of a folder, by its name."""
+    paths = folder.glob("*/_CHECKPOINT_METADATA")
+    return {path.parent.name: saved_digests(path.parent) for path in paths}
 
 
 def flip(path):

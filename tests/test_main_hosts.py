@@ -3,7 +3,6 @@ save or measure.
 """
 
 import functools
-import json
 import pathlib
 import re
 import shutil
@@ -16,12 +15,12 @@ import pytest
 
 from anisoscope.api import open_run
 from tests import cluster
-from tests.program import DECODER, STEPS, main
+from tests.program import DECODER, STEPS, checkpoint_digests, here, main
 
 pytestmark = pytest.mark.slow  # the quick one: tests/utils/test_processes.py
 MEASURE = [
     *DECODER,
-    "--config.measure.families=spectrum,similarity,comparison",
+    "--config.measure.families=similarity,comparison",
     "--config.measure.hook_points=values",
     "--stages=measure",
 ]
@@ -118,8 +117,7 @@ def check_ended(ended):
 
 
 def train_alone(workdir, *flags, devices=1):
-    xla = f"--xla_force_host_platform_device_count={devices}"
-    process = main(*DECODER, "--stages=train", *flags, f"--workdir={workdir}", XLA_FLAGS=xla)
+    process = main(*DECODER, "--stages=train", *flags, f"--workdir={workdir}", devices=devices)
     check_ended([process])
     return process
 
@@ -138,32 +136,17 @@ def by_one(trained):
     @functools.cache
     def measure(devices):
         workdir = shutil.copytree(trained, trained.with_name(f"by_one_with_{devices}"))
-        flags = f"--xla_force_host_platform_device_count={devices}"
-        check_ended([main(*MEASURE, f"--workdir={workdir}", XLA_FLAGS=flags)])
+        check_ended([main(*MEASURE, f"--workdir={workdir}", devices=devices)])
         return tables(workdir)
 
     return measure
 
 
-def test_two_processes_make_the_tables_of_one(trained, by_one):
-    workdir = shutil.copytree(trained, trained.with_name("by_two"))
-    ended = measured(workdir, DEVICES)
-    check_ended(ended)
-    half = len(STEPS) // 2
-    for process, steps in zip(ended, (STEPS[:half], STEPS[half:]), strict=True):
-        for name in ("by_two", "values"):
-            found = re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE)
-            assert [*map(int, found)] == steps
-    shared = f"checkpoints per process: {half}, {half}\n"
-    assert ended[0].stdout.count(shared) == 1  # one pass for all tables of a step
-    assert len(by_one(DEVICES)) == 2 * len(STEPS) + 4
-    assert tables(workdir) == by_one(DEVICES)
-
-
-def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, by_one, tmp_path):
+def test_two_processes_make_the_tables_of_one_also_when_one_is_killed(trained, by_one, tmp_path):
+    """The same command goes on."""
     killed_at = STEPS[2]  # of the first process, its third
     workdir = shutil.copytree(trained, tmp_path / "killed")
-    left_ends(measured(workdir, 1, killed_at))
+    left_ends(measured(workdir, DEVICES, killed_at))
     there = [*workdir.rglob("measurements/*.nc")]
     steps = {int(path.stem) for path in there}
     # the second may have begun its third
@@ -174,11 +157,18 @@ def test_a_killed_process_ends_the_others_and_the_same_command_goes_on(trained, 
         if path.stem == str(STEPS[6]):
             path.unlink()
     stream = pathlib.Path("measurements", f"{STEPS[6]}.nc")
-    (workdir / stream).write_bytes(by_one(1)[stream])
-    ended = measured(workdir, 1)
+    (workdir / stream).write_bytes(by_one(DEVICES)[stream])
+    ended = measured(workdir, DEVICES)
     check_ended(ended)
+    for process, steps in zip(ended, (STEPS[2:4], STEPS[6:]), strict=True):
+        for name in ("killed", "values"):
+            found = {*map(int, re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE))}
+            assert {steps[-1]} <= found <= {*steps}
     assert f"{len(STEPS)} checkpoints measured (4 now)" in ended[0].stdout
-    assert tables(workdir) == by_one(1)
+    # one pass for all tables of a step
+    assert ended[0].stdout.count("checkpoints per process: 2, 2\n") == 1
+    assert len(by_one(DEVICES)) == 2 * len(STEPS) + 4
+    assert tables(workdir) == by_one(DEVICES)
 
 
 @pytest.mark.parametrize("killed", ["none", "1"])
@@ -197,7 +187,7 @@ def test_independent_processes_share_the_steps_also_of_a_killed_one(
     waiting = sum("the last of them joins the tables" in process.stdout for process in ended)
     assert waiting == (killed == "none")
     assert tables(workdir) == by_one(DEVICES)
-    check_ended([main(*DECODER, "--stages=verify", f"--workdir={workdir}")])
+    check_ended([here(*DECODER, "--stages=verify", f"--workdir={workdir}")])
     assert not (workdir / ".claims").exists()
 
 
@@ -206,15 +196,6 @@ def trained_by_two(workdir, *killed, flags=()):
     flags = [*DECODER, "--stages=train", "--distributed", *flags, f"--workdir={workdir}"]
     commands = [["-c", TRAIN, of, *flags] for of in killed]
     return cluster.run(*commands, devices=1)
-
-
-def leaves(workdir):
-    """Digests of all of every checkpoint, as they were when they were saved."""
-    records = workdir.glob("checkpoints/*/_CHECKPOINT_METADATA")
-    return {
-        path.parent.name: json.loads(path.read_text())["custom_metadata"]["sha256"]
-        for path in records
-    }
 
 
 @pytest.fixture(scope="module")
@@ -234,25 +215,25 @@ def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_o
     assert time.time() - float(re.search(r"killed at (\S+)", gone.stderr)[1]) < SECONDS
     again = trained_by_two(tmp_path / "run", "none:0", "none:0")
     check_ended(again)
-    assert leaves(tmp_path / "run") == leaves(never_killed)
+    folders = [root / "checkpoints" for root in (tmp_path / "run", never_killed)]
+    assert checkpoint_digests(folders[0]) == checkpoint_digests(folders[1])
 
 
 def test_each_process_digests_its_own_parts_of_split_parameters(tmp_path):
     fsdp = "--config.mesh.fsdp=2"
     check_ended(trained_by_two(tmp_path / "two", "none:0", "none:0", flags=[fsdp]))
     train_alone(tmp_path / "one", fsdp, devices=2)
-    digests = leaves(tmp_path / "two")
-    assert digests == leaves(tmp_path / "one")
+    digests = checkpoint_digests(tmp_path / "two" / "checkpoints")
+    assert digests == checkpoint_digests(tmp_path / "one" / "checkpoints")
     assert any("/2:" in digest for digest in digests["24"].values())
-    check_ended([main(*DECODER, "--stages=verify", f"--workdir={tmp_path / 'two'}")])
+    check_ended([here(*DECODER, "--stages=verify", f"--workdir={tmp_path / 'two'}")])
 
 
 def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):
     """Sums are in another order, and so the last digits are others: by less than a thousandth of
     the learning rate.
     """
-    workdir = tmp_path / "run"
-    train_alone(workdir, devices=2)
+    workdir = shutil.copytree(never_killed, tmp_path / "run")
     for path in (workdir / "checkpoints").iterdir():
         if int(path.name) > 8:
             shutil.rmtree(path)

@@ -12,7 +12,6 @@ from anisoscope.config.pretrained_config import (
     WeightsConfig,
     check_models,
     check_pretrained,
-    find_revisions,
     model_labels,
     revision_steps,
     select_model,
@@ -39,13 +38,6 @@ def test_settings_go_through_json_and_flags():
     assert config.pretrained.revisions == ("step1", "step20")
     assert from_dict(json.loads(json.dumps(to_dict(config))), type(config)) == config
     check_pretrained(config)
-
-
-def test_revisions_of_a_folder_are_those_whose_names_have_a_step(tmp_path):
-    for name in ("step20-tokens4B", "step3", "notes", "a1-b2"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").touch()
-    assert find_revisions(str(tmp_path)) == ("step3", "step20-tokens4B")
 
 
 def test_what_counts_the_text_of_a_training_is_refused():
@@ -113,12 +105,13 @@ def test_each_model_is_measured_as_one_alone(tmp_path):
     assert found.pretrained.revisions[0] == "step0"
     assert not select_model(listed, "opt-125m").pretrained.revisions
     steps = tmp_path / "training"
-    for name in ("step100", "step1", "other", "step20"):
+    for name in ("step100", "step1", "other", "a1-b2", "step20", "step30-tokens4B"):
         (steps / name).mkdir(parents=True)
         (steps / name / "config.json").write_text("{}")
     (steps / "step3").mkdir()  # which holds no model
     find = pretrained_config.find_revisions
-    assert find(str(steps)) == ("step1", "step20", "step100")
+    revisions = ("step1", "step20", "step30-tokens4B", "step100")
+    assert find(str(steps)) == revisions
     assert find(str(steps / "step1")) == find("facebook/opt-125m") == ()
     folder = override(listed, {"models": f"mine={steps}"})
-    assert select_model(folder, "mine").pretrained.revisions == ("step1", "step20", "step100")
+    assert select_model(folder, "mine").pretrained.revisions == revisions

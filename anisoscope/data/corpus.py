@@ -30,7 +30,6 @@ from anisoscope.utils.progress import progress_bar
 HEAD = 1_000_000
 HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
 LARGEST = 2**31 - 1  # positions in a text are int32 on every device
-MASK = "[MASK]"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,13 +53,6 @@ class Corpus:
     def vocab_size(self) -> int:
         """Number of bytes in use and [MASK], for every mask, so that shapes agree."""
         return len(self.vocabulary) + 1
-
-    def characters(self, token_C: np.ndarray) -> list[str]:
-        r"""Format tokens as Python writes bytes: a line break is \n, a byte beyond ASCII \xc3."""
-        return [
-            MASK if token == self.mask_token else repr(bytes([self.vocabulary[token]]))[2:-1]
-            for token in token_C
-        ]
 
     def record(self) -> dict:
         """Describe the text for environment.json."""

@@ -131,7 +131,7 @@ def join_kinds(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib
     if len({tuple(table[name].item() for name in (*KIND, NORM)) for table in tables}) < len(tables):
         raise RunError(f"{root} holds a measurement twice; delete the copy")
     seeds = combine(config, tables)
-    results = summarize_untrained(config, seeds)
+    results = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
     joined_files.write_table(seeds, root / "seeds.nc")
     joined_files.write_table(results, root / "results.nc")
     rows = tidy_seeds(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
@@ -185,11 +185,6 @@ def _first_crossing(
     share = excess[left] / (excess[left] - excess[left + 1])
     norm, bias = (x[left] + share * (x[left + 1] - x[left]) for x in (log_in, log_bias))
     return np.exp(norm), np.exp(bias)
-
-
-def summarize_untrained(config: UntrainedConfig, seeds: xr.Dataset) -> xr.Dataset:
-    """Summarize every quantity over seeds, with its closed form where it has one."""
-    return summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
 
 
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:

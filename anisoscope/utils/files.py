@@ -19,33 +19,31 @@ CLAIMS = ".claims"  # subfolder: which steps the processes that share a folder h
 
 
 @contextlib.contextmanager
-def replacing(path: pathlib.Path, synced: bool = True) -> Iterator[BinaryIO]:
-    """Open a new file that replaces `path` when complete; `synced` flushes it to the disk first."""
+def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
+    """Open a new file that replaces `path` when it is complete and on the disk."""
     temporary = temporary_path(path)
     try:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
-            if synced:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    if synced:
-        with contextlib.suppress(OSError):  # not every system can sync the folder
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+    with contextlib.suppress(OSError):  # not every system can sync the folder
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
 
 
-def write_file(path: pathlib.Path, content: bytes | str, synced: bool = True) -> None:
+def write_file(path: pathlib.Path, content: bytes | str) -> None:
     """Write a file completely or not at all."""
-    with replacing(path, synced) as file:
+    with replacing(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

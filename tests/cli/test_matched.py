@@ -61,15 +61,19 @@ def test_all_pairs_are_contrasted_and_outdated_contrasts_are_not_read(root, monk
 
 
 @pytest.mark.slow
-def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
+@pytest.mark.usefixtures("programs_are_shared")
+def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys, monkeypatch):
     """Of two conditions; the second time nothing is done again."""
     changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",)}
     changes |= {"checkpoint.every": 200, "evaluate.every": 40, "model.layers": 4}
-    changes["variants"] = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
+    changes["variants"] = {
+        "plain": {"train.weight_decay": 0.0},
+        "decay": {"train.weight_decay": 0.1},
+    }
     train = {"schedule": "constant", "learning_rate": 1e-2, "steps_per_call": 20, "log_every": 50}
     experiment = replace(tiny.config(steps=200, **train), changes)
-    experiment = replace(experiment, {"primary": bells("plain", "sink")})
-    configs, root = variants.expand(experiment), tmp_path / "sinks"
+    experiment = replace(experiment, {"primary": bells("plain", "decay")})
+    configs, root = variants.expand(experiment), tmp_path / "decays"
     for _ in range(2):
         training_stages.work(experiment, configs, asked(root, "train", "measure", "matched"))
     assert capsys.readouterr().out.count("trained already") == 2
@@ -96,6 +100,7 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys):
             made += (path / "loss_matched" / "measurements" / f"{step}.nc").exists()
     assert float(level) == min(best.values()) > 0
     assert made
+    monkeypatch.setattr(drawing.draw, "RUNS", {})  # other figures
     drawing.draw_figures(of(root, configs), root / "figures", root, "gain_over_unigram")
     assert (root / "figures" / "contrasts_loss_matched.png").exists()
     assert (

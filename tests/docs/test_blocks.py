@@ -20,8 +20,8 @@ from tests.program import ROOT, main, run_notebook
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
 # The demo, smaller in all but its steps.
-SMALLER = ("model.width=32", "model.heads=2", "model.context=32", "train.batch_size=4")
-SMALLER += ("measure.points=256", "measure.batches=2", "evaluate.windows=8")
+SMALLER = ("model.width=16", "model.heads=2", "model.context=16", "train.batch_size=4")
+SMALLER += ("measure.points=128", "measure.batches=1", "evaluate.windows=8", "evaluate.stride=16")
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,10 @@ def names() -> dict:
         "sentence_of_each": np.arange(512) // 8,
         "queries": queries,
         "keys": keys,
-        "batch": rng.normal(size=(8, 16, 4)).astype(np.float32),
-        "mask": np.ones((8, 16), bool),
-        "tokens": rng.integers(0, 9, (16, 32)),
-        "checkpoints": [rng.normal(size=(9, 8))],
+        "batch": rng.normal(size=(64, 8, 16)).astype(np.float32),
+        "mask": np.ones((64, 8), bool),
+        "tokens": rng.integers(0, 9, (64, 8)),
+        "checkpoints": [rng.normal(size=(9, 16))],
         "texts": ["a text"],
         "cache": {f"blocks.{n}.hook_resid_post": x.reshape(32, 16, 16) for n in range(2)},
         "torch": None,  # tests/sources/hf/test_pages_in_torch.py has it

@@ -160,14 +160,3 @@ def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
 )
 def test_sections_are_whole_folds(folds, sections):
     assert section_count(folds) == sections
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["jackknife", "sections"])
-def test_covers_the_truth_of_dependent_points(kind):
-    rng = np.random.default_rng(1)
-    hits = 0
-    for _ in range(1000):
-        summary = estimate(replicated(dependent(rng), np.mean, kind), kind)
-        hits += summary.low <= 0 <= summary.high
-    assert 0.93 <= hits / 1000 <= 0.97

@@ -7,7 +7,6 @@ brings a small cloud to it by copies and by coordinates that do not vary, wherev
 
 import jax
 import numpy as np
-import pytest
 
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests import reference, zoo
@@ -103,7 +102,7 @@ CLOUDS = {
 WIDE = gaussian(51, 203)  # more dimensions than points
 TOO_FEW = [  # distinct points, for a ratio of distances
     *(filled(gaussian(distinct, 3)[np.arange(POINTS) % distinct]) for distinct in (1, 2)),
-    *(gaussian(1, 5), pytest.param(gaussian(2, 5), marks=pytest.mark.slow)),
+    gaussian(1, 5),
 ]
 
 # the members of the benchmarks' zoo, those of 512 dimensions in the width of the others: they fill

@@ -16,7 +16,6 @@ from tests.metrics.clouds import (
     FEW,
     POINTS,
     TOO_FEW,
-    WIDE,
     WIDTH,
     filled,
     find,
@@ -56,9 +55,9 @@ def agrees(cloud):
     np.testing.assert_allclose(posterior(cloud), reference.twonn_bayes(cloud), rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", [*CLOUDS, "more dimensions than points"])
+@pytest.mark.parametrize("name", CLOUDS)
 def test_agrees_with_the_float64_twin(name):
-    agrees(CLOUDS.get(name, WIDE))
+    agrees(CLOUDS[name])
 
 
 @pytest.mark.parametrize("cloud", [*TOO_FEW, with_one(np.nan), with_one(np.inf)])
@@ -73,7 +72,7 @@ def test_too_few_distinct_points_and_what_is_not_finite_are_nan_with_counts(clou
 
 @pytest.mark.parametrize(("distinct", "are"), [(63, False), (64, True)])
 def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
-    """Of a smaller cloud half of its points: tests/measurement/test_dimension.py."""
+    """Of a smaller cloud half of its points: tests/measurement/test_family_replicates.py."""
     assert bool(has_enough_points(find(filled(gaussian(distinct, WIDTH)), FEW))) == are
 
 

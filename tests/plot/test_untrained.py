@@ -32,7 +32,9 @@ def make(**settings):
             values |= {name: values[name][:, 0] for name in ("cosine_in", "norm_in")}
             values["norm_in"] = 0.1 + norm + 0 * values["norm_in"]
             parts.append(untrained_tables.kind_table(config, kind, index, values))
-    return untrained_tables.summarize_untrained(config, untrained_tables.combine(config, parts))
+    seeds, quantities = untrained_tables.combine(config, parts), untrained_tables.QUANTITIES
+    predicted = untrained_tables.predictions(config, seeds)
+    return untrained_tables.summarize_seeds(quantities, seeds, predicted)
 
 
 # as many panels as there can be; both orders in the next

@@ -2,8 +2,6 @@
 and as a program.
 """
 
-import functools
-
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -31,7 +29,6 @@ from tests.sources.activated import (
     PROBE,
     QUANTITIES,
     activations_of,
-    measured,
     of,
     program,
     tiny,
@@ -51,7 +48,7 @@ from tests.sources.loops import (
 @pytest.mark.slow
 @pytest.mark.parametrize("cloud", ["measured", "shuffled"])
 def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
-    found, checked = of("causal", cloud), set()
+    found, checked = of(cloud), set()
 
     def near(name, got, value, rtol=1e-4, atol=1e-6):
         np.testing.assert_allclose(got, value, rtol=rtol, atol=atol, err_msg=name)
@@ -59,7 +56,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
 
     tokens_GWT = PROBE.shuffled_GWT if cloud == "shuffled" else PROBE.tokens_GWT
     for batch, positions in np.ndindex(BATCHES, len(POSITION_SETS)):
-        own = activations_of("causal", tokens_GWT[batch])
+        own = activations_of(tokens_GWT[batch])
         picks = PROBE.picks_SGP[positions, batch]
         for layer, resid in enumerate(own.resid_LBTD):
             picked = resid.reshape(-1, resid.shape[-1])[picks]
@@ -92,19 +89,19 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
     assert checked == {name for name in MEASURED if families.find_family(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
     # draws have the types of the text, not of the shuffled text
-    number, null = (of("causal", name)["frequent_points"] for name in ("measured", "gaussian"))
+    number, null = (of(name)["frequent_points"] for name in ("measured", "gaussian"))
     np.testing.assert_array_equal(null, number)
 
 
 @pytest.mark.slow
 def test_compares_layers_and_checkpoints():
-    _, params, others = program("causal")
-    found = of("causal", "measured", ("comparison",), ("permuted",))
-    apply, _ = tiny("causal")
+    _, params, others = program()
+    found = of()
+    apply, _ = tiny()
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
     def clouds(params):
-        resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD)
+        resid = np.asarray(apply(params, tokens)[1].resid_LBTD)
         return [x.reshape(-1, x.shape[-1])[picks] for x in resid]
 
     own = clouds(params)
@@ -128,16 +125,23 @@ def test_compares_layers_and_checkpoints():
 
 @pytest.mark.slow
 def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
-    apply, params = tiny("causal")
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
-    resid = np.asarray(jax.jit(apply)(params, tokens)[1].resid_LBTD).reshape(3, -1, 16)
+    resid = activations_of(tokens).resid_LBTD.reshape(3, -1, 16)
     key = jax.random.split(jax.random.key(0), BATCHES)[1]
     order = np.asarray(permuted(picks, len(tokens), CONTEXT, key))
-    found = of("causal", "permuted", ("comparison",), ("permuted",))["cka_unbiased_layers"]
+    found = of("permuted")["cka_unbiased_layers"]
     cka = reference_comparison.linear_cka_unbiased
     for n, m in ((0, 2), (1, 1)):
         expected = cka(resid[n, order], resid[m, picks])
         np.testing.assert_allclose(found[1, 0, n, m, 0], expected, rtol=1e-3, atol=1e-5)
+
+
+def check_against_the_panel(found):
+    assert found.keys() == {"measured", "shuffled"}
+    for cloud, values in found.items():
+        for name, value in values.items():
+            whole = of(cloud)[name]
+            np.testing.assert_allclose(value, whole, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow
@@ -146,19 +150,17 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models():
     families, nulls = ("leading", "attention"), ("shuffled",)
     sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS}
     settings = MeasureConfig(families=families, nulls=nulls, **sizes)
-    mask_TT = np.asarray(visible("causal"))
+    mask_TT = np.asarray(visible())
     second_TT = mask_TT.copy()
     second_TT[0] = second_TT[:, 0] = False
     found = []
     for batch in range(BATCHES):
         texts = PROBE.tokens_GWT[batch], PROBE.shuffled_GWT[batch]
-        inputs = zip(*(activations_of("causal", tokens)[:3] for tokens in texts), strict=True)
+        inputs = zip(*(activations_of(tokens)[:3] for tokens in texts), strict=True)
         arguments = {}, PROBE.picks_SGP[:, batch], np.stack([mask_TT, second_TT]), settings
         read = activations.Read(*map(np.stack, inputs))
         found.append(activations.measure_batch(batch, read, *arguments).values)
-    joined = jax.tree.map(lambda *values: np.concatenate(values), *found)
-    close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-    jax.tree.map(close, joined, measured("causal", families, nulls).values)
+    check_against_the_panel(jax.tree.map(lambda *values: np.concatenate(values), *found))
 
 
 UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")
@@ -170,15 +172,9 @@ def test_clouds_at_once_change_nothing():
     decomposed: on a CPU jaxlib's decompositions of several matrices at once can wait for each other
     for ever.
     """
-    settings = UNDECOMPOSED, ("shuffled", "untrained")
-    measure, *params = program(
-        "causal", *settings, over_clouds=mesh.over_clouds(MeshConfig(clouds=3), 1)
-    )
-    found = jax.jit(measure)(*params, PROBE, visible("causal"))
-    alone = measured("causal", *settings)
-    jax.tree.map(
-        lambda one, two: np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-5), found, alone
-    )
+    over_clouds = mesh.over_clouds(MeshConfig(clouds=3), 1)
+    measure, *params = program(UNDECOMPOSED, ("shuffled",), over_clouds)
+    check_against_the_panel(jax.jit(measure)(*params, PROBE, visible()).values)
 
 
 ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no number is asked for
@@ -196,8 +192,8 @@ def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
 @pytest.mark.parametrize("of", ["panel", "training step"])
 def test_programs_are_lowered_for_accelerators(of):
     """What a GPU or a TPU lacks is found here, without one."""
-    function, *arguments = program("causal")
-    function, arguments = jax.jit(function), (*arguments, PROBE, visible("causal"))
+    function, *arguments = program()
+    function, arguments = jax.jit(function), (*arguments, PROBE, visible())
     if of == "training step":
         config = replace(training.config(), {"model.dtype": "bfloat16"})
         made = train_program.make_train_program(config, training.corpus())

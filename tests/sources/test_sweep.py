@@ -13,16 +13,6 @@ from tests import tiny
 from tests.sources.swept import exchanged, measured
 
 
-def test_the_first_table_is_the_untrained_null_model(tables):
-    folder, _ = tables
-    table = joined_files.read_table(folder / "results.nc")
-    for name in ("anisotropy", "twonn", "attention_entropy"):
-        value, excess = table[name], table[f"{name}_excess"].sel(null="untrained")
-        null = value.sel(statistic="mean", step=6) - excess.sel(statistic="mean", step=6)
-        np.testing.assert_allclose(null, value.sel(statistic="mean", step=0), rtol=1e-5)
-        np.testing.assert_array_equal(excess.sel(step=0, statistic=["mean", "low", "high"]), 0.0)
-
-
 def test_other_settings_are_refused_before_any_work(tables):
     other = replace(tiny.config(), {"measure.points": 24})
     with pytest.raises(UserError, match=r"measure\.points=16 there, 24 now"):

@@ -18,8 +18,6 @@ from tests import reference, tiny
 from tests.sources.swept import measured, traces
 from tests.training.test_loop import store_of
 
-SLOW = pytest.mark.slow
-
 
 @pytest.mark.slow
 def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
@@ -95,9 +93,8 @@ def test_every_product_of_a_measurement_has_full_float32_precision():
     )
 
 
-@pytest.mark.parametrize("masked", [True, pytest.param(False, marks=SLOW)])
-def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all(masked):
-    changes = {"objective": "masked", "model.mask": "bidirectional", "measure.masked": masked}
+def test_of_an_encoder_the_readout_tells_what_was_masked():
+    changes = {"objective": "masked", "model.mask": "bidirectional", "measure.masked": True}
     few = {"measure.points": 56, "measure.batches": 1, "measure.folds": 2, "measure.nulls": ()}
     changes |= few | {"measure.families": ("logit_lens",)}
     config, corpus = replace(tiny.config(), changes), tiny.corpus()
@@ -112,8 +109,7 @@ def test_of_an_encoder_the_readout_tells_what_was_masked_or_where_nothing_is_all
     own_WT = -np.take_along_axis(log_p_WTV, text_WT[..., None], -1)[..., 0] / np.log(2)
     picks_P = probe.picks_SGP[0, 0]
     asked_P = probe.target_GZWT[0, 0].ravel()[picks_P] >= 0
-    assert asked_P.sum() > 0
-    assert (asked_P.sum() == len(asked_P)) == (not masked)
+    assert 0 < asked_P.sum() < len(asked_P)
     np.testing.assert_allclose(loss, own_WT.ravel()[picks_P][asked_P].mean(), rtol=1e-5)
 
 

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.training import checkpoint, log, loop, replay, train_program
+from anisoscope.training import log, loop, replay, train_program
 from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 from tests import tiny
+from tests.program import checkpoint_digests
 from tests.training.test_loop import everything, train
 
 CONFIG = replace(
@@ -80,12 +81,8 @@ def test_it_ends_at_the_first_step_with_that_gain_and_is_the_run_there_bitwise(
         assert (
             gains[crossing.step] == crossing.gain_over_unigram >= level > gains[crossing.step - 1]
         )
-    store = checkpoint.Checkpoints(folder / "loss_matched" / "checkpoints", None)
-    made = {
-        step: store._orbax.checkpointables_metadata(step).custom_metadata["sha256"]
-        for step in store.steps()
-    }
-    store.close()
+    digests_of = checkpoint_digests(folder / "loss_matched" / "checkpoints")
+    made = {int(step): leaves for step, leaves in digests_of.items()}
     expected = {step: digests[step] for step in {one.step for one in found.values()} - {*KEPT}}
     assert made.keys() == expected.keys()
     assert made

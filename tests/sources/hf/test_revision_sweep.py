@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pytest
 import safetensors.torch
 
 from anisoscope.config.measure_config import NULLS
@@ -89,7 +88,6 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         )
         assert {**first.attrs, "run": ""} == {**second.attrs, "run": ""}
         assert first.equals(second)
-    assert "(0 now)" in measure(training, workdir, *NAMES).stdout
 
 
 def test_processes_share_the_revisions_and_the_last_joins_them(
@@ -123,29 +121,21 @@ def test_a_model_alone_is_not_its_own_null_model(training, tmp_path):
     assert results.cka_last.isnull().all()
 
 
-@pytest.mark.parametrize("changed", ["weights", "settings"])
-def test_a_model_that_has_changed_is_measured_again(training, tmp_path, changed):
+def test_a_model_that_has_changed_is_measured_again(training, tmp_path):
     copied, workdir = shutil.copytree(training, tmp_path / "training"), tmp_path / "run"
     fewer = functools.partial(measure, families="comparison")
     assert fewer(copied, workdir, "step20", "step60").returncode == 0
-
-    def change(factor):
-        if changed == "weights":
-            path = copied / "step20" / "model.safetensors"
-            weights = safetensors.torch.load_file(path)
-            weights["model.norm.weight"] *= factor
-            safetensors.torch.save_file(weights, path, {"format": "pt"})
-        else:
-            path = copied / "step20" / "config.json"
-            path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": factor}))
-
-    change(0.5)
+    path = copied / "step20" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"rms_norm_eps": 0.5}))
     process = fewer(copied, workdir, "step20", "step60")
     why = "measured again, since its weights or its config.json have changed: step 20"
     assert why in process.stdout
     assert "its reference revisions have changed: step 60" in process.stdout
     assert "2 checkpoints measured (2 now)" in process.stdout
-    change(0.25)
+    path = copied / "step20" / "model.safetensors"
+    weights = safetensors.torch.load_file(path)
+    weights["model.norm.weight"] *= 0.25
+    safetensors.torch.save_file(weights, path, {"format": "pt"})
     (workdir / "measurements" / "20.nc").unlink()  # and with it what it was made from
     process = fewer(copied, workdir, "step20", "step60")
     assert "its reference revisions have changed: step 60" in process.stdout
@@ -159,7 +149,7 @@ def test_a_model_that_has_changed_is_measured_again(training, tmp_path, changed)
 def test_the_same_weights_under_two_names_and_pickled_ones_are_refused(training, tmp_path):
     copied = shutil.copytree(training, tmp_path / "training")
     shutil.copytree(copied / "step20", copied / "step40")
-    process = measure(copied, tmp_path / "run", "step20", "step40", "step60")
+    process = measure(copied, tmp_path / "run", "step20", "step40", "step60", families="comparison")
     assert process.returncode == 2
     assert "steps 20 and 40 hold the same weights" in process.stderr
     path = copied / "step40" / "model.safetensors"

@@ -55,6 +55,7 @@ def test_an_encoder_from_the_command_line_to_the_tables(tmp_path):
         f"--config=experiments/pretrained.py:{model}",
         *("--config.data.source=pydoc", "--config.window=64", "--config.measure.points=512"),
         *("--config.measure.families=spectrum,attention", "--config.measure.batches=1"),
+        "--config.measure.nulls=()",
         f"--workdir={tmp_path / 'run'}",
     )
     results = joined_files.read_table(tmp_path / "run" / "results.nc")
