@@ -46,8 +46,8 @@ def environment(devices=1):
     return os.environ | {"XLA_FLAGS": flags}
 
 
-def main(*flags, devices=1):
-    env = environment(devices)
+def main(*flags, devices=1, **variables):
+    env = environment(devices) | variables
     return subprocess.run(
         command(*flags), cwd=ROOT, env=env, capture_output=True, text=True, timeout=900
     )

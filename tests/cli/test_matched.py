@@ -66,14 +66,11 @@ def test_contrasts_loss_matched_from_training_to_the_figure(tmp_path, capsys, mo
     """Of two conditions; the second time nothing is done again."""
     changes = {"measure.families": ("similarity", "spectrum"), "measure.nulls": ("untrained",)}
     changes |= {"checkpoint.every": 200, "evaluate.every": 40, "model.layers": 4}
-    changes["variants"] = {
-        "plain": {"train.weight_decay": 0.0},
-        "decay": {"train.weight_decay": 0.1},
-    }
-    train = {"schedule": "constant", "learning_rate": 1e-2, "steps_per_call": 20, "log_every": 50}
+    changes["variants"] = {"plain": {"model.sink": False}, "sink": {"model.sink": True}}
+    train = {"schedule": "constant", "learning_rate": 5e-3, "steps_per_call": 20, "log_every": 50}
     experiment = replace(tiny.config(steps=200, **train), changes)
-    experiment = replace(experiment, {"primary": bells("plain", "decay")})
-    configs, root = variants.expand(experiment), tmp_path / "decays"
+    experiment = replace(experiment, {"primary": bells("plain", "sink")})
+    configs, root = variants.expand(experiment), tmp_path / "sinks"
     for _ in range(2):
         training_stages.work(experiment, configs, asked(root, "train", "measure", "matched"))
     assert capsys.readouterr().out.count("trained already") == 2
