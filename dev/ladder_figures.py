@@ -43,9 +43,9 @@ STEPS = {  # panels over the loss, decoders: column, and a null model drawn dash
 
 
 SIZE_NOTE = (
-    "Last checkpoint, all positions. Points: seeds; lines: means. Hollow and dotted: the bell with "
-    "the embedding as first end, and compression of the dimension. Black, dotted: the smallest "
-    "bell of interest. A bell from block 1 needs 3 blocks."
+    "Last checkpoint, all positions. Points: seeds, one of 2m and 7m; lines: means. Hollow and "
+    "dotted: the bell with the embedding as first end, and compression of the dimension. Black, "
+    "dotted: the smallest bell of interest. A bell from block 1 needs 3 blocks."
 )
 BITS_NOTE = (
     "Each point is a checkpoint, a mean over seeds; training goes to the right. Dashed: Gaussian "
@@ -117,7 +117,7 @@ def main() -> None:
     steps = pd.read_csv(FOLDER / "steps.csv")
     with style.context():
         save_figure(draw_sizes(runs), "ladder_size", "What changes with size", SIZE_NOTE)
-        title = "Decoders of each size over their loss"
+        title = "Decoders with learned positions over their loss"
         save_figure(draw_bits(steps), "ladder_bits", title, BITS_NOTE.format(most=MOST))
 
 
