@@ -45,7 +45,15 @@ def unclear(name):
 
 
 def test_no_name_of_the_product_is_a_pronoun_or_a_participle():
-    folders = ("anisoscope", "metrics", "models", "experiments", "benchmarks", "dev", "main.py")
+    folders = (
+        "anisoscope",
+        "metrics",
+        "models",
+        "experiments",
+        "benchmarks",
+        "findings",
+        "main.py",
+    )
     found = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in tracked(*folders)

@@ -11,10 +11,8 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = (
-    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
-)
-table = pd.read_csv(results / "optimizer_ablations" / "primary.csv")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+table = pd.read_csv(root / "findings" / "tables" / "optimizer_ablations" / "primary.csv")
 table = table[table.quantity.isin(["last_anisotropy", "last_dimension", "last_drift"])]
 looks = {"differs": ("#D55E00", "o"), "equivalent": ("#0072B2", "s"), "inconclusive": ("0.4", "^")}
 words = {

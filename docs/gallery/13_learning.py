@@ -12,10 +12,8 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = (
-    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
-)
-table = pd.read_csv(results / "learning" / "learning.csv")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+table = pd.read_csv(root / "findings" / "tables" / "learning" / "learning.csv")
 table = table[table.characters >= 1e5]
 level = table.groupby("recipe").valid_bits.min().max()
 

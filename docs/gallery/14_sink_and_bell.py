@@ -11,10 +11,8 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-results = (
-    next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs" / "results"
-)
-table = pd.read_csv(results / "sink_search" / "together.csv", index_col="run")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+table = pd.read_csv(root / "findings" / "tables" / "sink_search" / "together.csv", index_col="run")
 runs = {
     "together_deep": ("12 blocks", "#0072B2", "o"),
     "together_longer": ("4 blocks, six times as long", "#D55E00", "s"),

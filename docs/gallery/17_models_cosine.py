@@ -3,7 +3,7 @@ Cosine over depth of pretrained models
 ======================================
 
 Mean cosine of pairs of token vectors in packaged models, as Godey et al. drew it. Each table is
-one of `measure` (`dev/model_profiles.py`, 8 windows of 256 tokens of enwik8).
+one of `measure` (`findings/scripts/model_profiles.py`, 8 windows of 256 tokens of enwik8).
 """
 
 import pathlib
@@ -12,8 +12,8 @@ import xarray as xr
 
 import anisoscope
 
-docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
-folder = docs / "results" / "real_models"
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+folder = root / "findings" / "tables" / "real_models"
 names = {"SmolLM2 135M": "SmolLM2-135M-Instruct", "Qwen2.5 0.5B": "Qwen2.5-Coder-0.5B-Instruct"}
 names |= {"Gemma 3 270M": "Gemma-3-270M", "MPNet": "MPNet-base", "MiniLM": "MiniLM"}
 tables = {name: xr.load_dataset(folder / f"{file}.nc") for name, file in names.items()}

@@ -12,8 +12,8 @@ import xarray as xr
 
 import anisoscope
 
-docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
-table = xr.load_dataset(docs / "results" / "real_models" / "SmolLM2-135M-Instruct.nc")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+table = xr.load_dataset(root / "findings" / "tables" / "real_models" / "SmolLM2-135M-Instruct.nc")
 
 ax = anisoscope.plot.by_layer(table, "twonn", show_null="gaussian", label="SmolLM2 135M")
 ax.set(ylim=(0, None), title="Far fewer dimensions than the covariance allows")

@@ -13,8 +13,8 @@ import xarray as xr
 
 import anisoscope
 
-docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
-table = xr.load_dataset(docs / "results" / "real_models" / "SmolLM2-135M-Instruct.nc")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+table = xr.load_dataset(root / "findings" / "tables" / "real_models" / "SmolLM2-135M-Instruct.nc")
 
 ax = plt.subplots()[1]
 for positions, label in {"all": "all tokens", "without_first_token": "without the first"}.items():

@@ -11,8 +11,8 @@ import pathlib
 import matplotlib.pyplot as plt
 import pandas as pd
 
-docs = next(one for one in pathlib.Path.cwd().parents if (one / "docs").is_dir()) / "docs"
-rows = pd.read_csv(docs / "results" / "real_models" / "heads.csv")
+root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
+rows = pd.read_csv(root / "findings" / "tables" / "real_models" / "heads.csv")
 rows = rows[rows.model == "SmolLM2-135M-Instruct"]
 weight = rows.pivot(index="block", columns="head", values="weight")
 

@@ -29,7 +29,7 @@ extensions = [
     "generated",
     "outside",
 ]
-exclude_patterns = ["site", "gallery", "requirements.txt", "**/README.md"]
+exclude_patterns = ["site", "gallery", "requirements.txt"]
 myst_enable_extensions = ["colon_fence", "attrs_inline"]
 myst_heading_anchors = 4
 nitpicky = False

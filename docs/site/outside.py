@@ -1,4 +1,8 @@
-"""Turn links to files of the repository that are no pages, as examples/, into downloads."""
+"""Lead links between docs/ and findings/ to where their pages stand in the site, and turn links to
+other files of the repository, as examples/, into downloads.
+
+On the site findings/ is a folder of docs/, through a link of that name.
+"""
 
 import os
 import pathlib
@@ -6,22 +10,34 @@ import re
 
 from sphinx.application import Sphinx
 
-LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]+)(?:#[^)\s]*)?\)")
+LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
+FINDINGS = "findings"
 
 
-def link_downloads(app: Sphinx, docname: str, source: list[str]) -> None:
-    page = pathlib.Path(app.env.doc2path(docname))
-    pages = pathlib.Path(app.srcdir)
+def lead_links(app: Sphinx, docname: str, source: list[str]) -> None:
+    page, pages = pathlib.Path(app.env.doc2path(docname)), pathlib.Path(app.srcdir)
+    source[0] = lead(source[0], page, pages)
+
+
+def lead(text: str, page: pathlib.Path, pages: pathlib.Path) -> str:
+    """Rewrite the links of a page's text; `pages` is the folder of all pages."""
+    moved = pages.parent / FINDINGS
 
     def link(found: re.Match[str]) -> str:
-        target = pathlib.Path(os.path.normpath(page.parent / found[2]))
-        if target.is_relative_to(pages) or not target.is_file():
+        mark, words, address, place = found.groups()
+        target = pathlib.Path(os.path.normpath(page.resolve().parent / address))
+        if not target.is_file():
             return found[0]
-        return f"{{download}}`{found[1].strip('`')} <{os.path.relpath(target, page.parent)}>`"
+        if target.is_relative_to(moved):
+            target = pages / FINDINGS / target.relative_to(moved)
+        to = os.path.relpath(target, page.parent)
+        if target.is_relative_to(pages):
+            return f"{mark}[{words}]({to}{place or ''})"
+        return f"{{download}}`{words.strip('`')} <{to}>`"
 
-    source[0] = LINK.sub(link, source[0])
+    return LINK.sub(link, text)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", link_downloads)
+    app.connect("source-read", lead_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

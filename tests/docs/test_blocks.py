@@ -17,7 +17,9 @@ from anisoscope.measurement.families.registry import FAMILIES
 from tests.docs.blocks import DOCUMENTS
 from tests.program import ROOT, main, run_notebook
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLDERS = [ROOT / "docs", ROOT / "findings"]
+PAGES = [path for folder in FOLDERS for path in sorted(folder.rglob("*.md"))]
+PAGES += [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 LANGUAGES = {"python", "sh", "text", "{toctree}", "{eval-rst}", "{math}", "{literalinclude}"}
 # The demo, smaller in all but its steps.
 SMALLER = ("model.width=16", "model.heads=2", "model.context=16", "train.batch_size=4")

@@ -60,7 +60,7 @@ def verdicts(
     Raises:
         ValueError: a folder contains no table with evidence on any claim, or two folders have one name.
 
-    >>> found = verdicts("docs/results/optimizer_ablations")
+    >>> found = verdicts("findings/tables/optimizer_ablations")
     >>> growth = found[found.claim == "growth"]
     >>> print(growth[["model", "verdict"]].to_string(index=False))
             model            verdict

@@ -1,0 +1,85 @@
+"""Draw packaged pretrained models by layer, from the tables of findings/scripts/model_profiles.py.
+
+.venv/bin/python -m findings.scripts.profile_figures    # findings/figures/models_*.png
+"""
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from anisoscope.plot import panel_axes, style
+from findings.scripts.head_figures import draw_models, draw_points, draw_spectrum, draw_weights
+from findings.scripts.shared_tables import COLORS, MODELS, NAMES, PARTS, SIDES, save_figure
+
+NULLS = {  # quantity: of its null models, the words
+    "anisotropy": {"isotropic": "isotropic", "capped": "first direction\ncapped"},
+    "mean_cosine": {"flipped": "random signs"},
+}
+GAUSSIAN = {"twonn": {"gaussian": "Gaussian cloud,\nsame spectrum"}}
+NOTE = "8 windows of 256 tokens of enwik8, 2,048 vectors. Bands: 95 % intervals."
+
+
+def draw_cosine(tables: dict[str, xr.Dataset]) -> Figure:
+    """Draw the mean cosine of pairs over relative depth, in the manner of Godey et al."""
+    figure = style.new_figure(style.PAGE, 3.0)
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, (side, words) in zip(axes, SIDES.items(), strict=True):
+        for name, table in tables.items():
+            own = table.mean_cosine.sel(positions=side, statistic=PARTS)
+            style.plot_with_interval(ax, table.depth, *own, color=COLORS[name], label=NAMES[name])
+        ax.set(title=words, xlabel=panel_axes.DEPTH, ylim=(-0.05, 1))
+    axes[0].set_ylabel("mean cosine of pairs")
+    style.label_ends(axes[1])
+    return figure
+
+
+def draw_profiles(tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]]) -> Figure:
+    """Draw a row for each quantity: each model by layer, and dashed its null models."""
+    figure = style.new_figure(style.PAGE, 1.1 + 1.6 * len(rows))
+    axes = figure.subplots(len(rows), len(tables), sharey="row", sharex="col", squeeze=False)
+    for row, (quantity, nulls) in zip(axes, rows.items(), strict=True):
+        for ax, (name, table) in zip(row, tables.items(), strict=True):
+            own = table.sel(positions="all")
+            mean, *ends = own[quantity].sel(statistic=PARTS)
+            style.plot_with_interval(
+                ax, own.layer, mean, *ends, color=style.COLORS[0], label="model"
+            )
+            for (null, words), color in zip(nulls.items(), style.COLORS[1:], strict=False):
+                excess = own[f"{quantity}_excess"].sel(null=null, statistic="mean")
+                ax.plot(own.layer, mean - excess, "--", color=color, label=words)
+            axes[0, [*tables].index(name)].set_title(NAMES[name])
+        panel_axes.fit_limits(row, zero=True)
+        row[0].set_ylabel(style.wrap(style.variable_label(table[quantity]), 1.4, 8))
+        style.label_ends(row[-1], 0.9)
+    for ax in axes[-1]:
+        ax.set_xlabel("layer")
+    return figure
+
+
+def main() -> None:
+    tables = {name: MODELS / f"{name}.nc" for name in NAMES}
+    tables = {name: xr.load_dataset(path) for name, path in tables.items() if path.exists()}
+    spectra = draw_models("spectra", draw_spectrum, "share of the variance", 2.7, True)
+    depths, axes = ["0", "¼", "½", "¾", "1"], np.array([spectra.axes])
+    panel_axes.add_color_bar(
+        spectra, panel_axes.patch_colors(5), axes, "relative depth", range(5), depths
+    )
+    points = draw_models("points", draw_points, "component 2", 2.4, False)
+    style.legend(points.axes)
+    heads = draw_models("heads", draw_weights, "block", 2.8, False)
+    words = "mean weight on the first token"
+    heads.colorbar(heads.axes[-1].images[0], ax=heads.axes, label=words)
+    for name, title, figure in (
+        ("cosine", "Mean cosine over depth", draw_cosine(tables)),
+        ("dimension", "Dimension by layer", draw_profiles(tables, GAUSSIAN)),
+        ("nulls", "Anisotropy and mean cosine by layer", draw_profiles(tables, NULLS)),
+        ("spectra", "Eigenvalues of five layers, all positions", spectra),
+        ("points", "Layer of largest anisotropy, first two components", points),
+        ("heads", "Attention sinks by head and block", heads),
+    ):
+        save_figure(figure, f"models_{name}", title, NOTE)
+
+
+if __name__ == "__main__":
+    with style.context():
+        main()

@@ -1,0 +1,168 @@
+"""Numbers of README.md and findings/README.md are those of the tables in findings/tables.
+
+findings/tables/numbers.csv has a line for each phrase: the document, the phrase word for word, the
+table, the row as pandas.DataFrame.query finds it, and for each number of the phrase its column, or
+`max(column)` of several rows.
+"""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import anisoscope
+from anisoscope.analysis.claims.claim_entries import CLAIMS
+from anisoscope.analysis.claims.verdicts import CONTRAST, SIGN
+from findings.scripts import real_models, verdict_tables
+from findings.scripts.verdict_tables import ABOUT, RESULTS
+from tests.program import ROOT
+
+PHRASES = pd.read_csv(RESULTS / "numbers.csv")
+NUMBER = re.compile(r"(?<!\w)[−-]?\d[\d,]*(?:\.\d+)?(?!\w)")
+SIZE = r" million| to 13 billion"  # of models: no result
+DECIMAL = re.compile(rf"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d|{SIZE})")
+SECTIONS = {
+    "README.md": ("![Anisotropy over", "## The demo"),
+    "findings/README.md": ("# Findings", ""),
+}
+
+
+def read(document: str) -> str:
+    return " ".join((ROOT / document).read_text().split())
+
+
+def look_up(phrase: pd.Series) -> list[float]:
+    rows = pd.read_csv(RESULTS / phrase["file"]).query(phrase["row"])
+    values = []
+    for column in phrase["values"].split():
+        reduced = re.fullmatch(r"(min|max|mean|count)\((\w+)\)", column)
+        if not reduced:
+            assert len(rows) == 1, f"{phrase['phrase']!r}: {len(rows)} rows are {phrase['row']}"
+        found = rows[reduced[2]].agg(reduced[1]) if reduced else rows.eval(column, engine="python")
+        values.append(float(np.ravel(found)[0]))
+    return values
+
+
+def disagreements(phrase: pd.Series) -> list[str]:
+    """Numbers of the phrase that are not the table's, rounded to the digits shown."""
+    shown = [x.replace("−", "-").replace(",", "") for x in NUMBER.findall(phrase["phrase"])]
+    values = look_up(phrase)
+    assert len(shown) == len(values), f"{phrase['phrase']!r}: {len(values)} columns are named"
+    bounds = [0.5 * 10.0 ** -len(number.partition(".")[2]) + 1e-9 for number in shown]
+    return [
+        f"{number} is {value:.6g}"
+        for number, value, bound in zip(shown, values, bounds, strict=True)
+        if not abs(float(number) - value) <= bound
+    ]
+
+
+def test_numbers_are_those_of_the_tables():
+    for _, phrase in PHRASES.iterrows():
+        assert read(phrase["document"]).count(phrase["phrase"]) == 1, phrase["phrase"]
+        assert disagreements(phrase) == [], phrase["phrase"]
+
+
+def test_a_changed_digit_is_found():
+    phrase = PHRASES.iloc[0]
+    number = DECIMAL.search(phrase["phrase"])[0]
+    changed = phrase["phrase"].replace(number, number[:-1] + str((int(number[-1]) + 1) % 10))
+    assert len(disagreements(phrase.replace(phrase["phrase"], changed))) == 1
+
+
+@pytest.mark.parametrize("document", SECTIONS)
+def test_no_decimal_is_left_out(document):
+    text = read(document)
+    first, last = (text.index(mark) if mark else len(text) for mark in SECTIONS[document])
+    checked = set()
+    for phrase in PHRASES[PHRASES["document"] == document]["phrase"]:
+        checked |= {*range(text.index(phrase), text.index(phrase) + len(phrase))}
+    left = [
+        number for number in DECIMAL.finditer(text, first, last) if number.start() not in checked
+    ]
+    assert [text[number.start() - 30 : number.end() + 10] for number in left] == []
+
+
+def test_verdicts_are_those_of_the_tables_beside_them():
+    folders = (RESULTS / name for name in ABOUT["folders"])
+    found = anisoscope.verdicts(folders, ABOUT["duplicates"])
+    kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values=[""])
+    for name in ("experiment", "claim", "model", "test", "verdict"):
+        assert found[name].tolist() == kept[name].tolist(), name
+    assert found["reason"].tolist() == kept["reason"].fillna("").tolist()
+    for name in ("effect", "low", "high", "smallest", "p", "p_holm", "p_project"):
+        assert found[name].to_numpy() == pytest.approx(kept[name].to_numpy(), nan_ok=True), name
+    claims = found[found["paper"] != CONTRAST]
+    low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
+    reasons = claims.loc[claims["p"].isna(), "reason"]
+    starts = ("has not learned", "outside the claim's regime", "too few")
+    reason_counts = [reasons.str.startswith(start).sum() for start in starts]
+    assert sum(reason_counts) == len(reasons)
+    all_counts, certain, high = (
+        rows["verdict"].value_counts()
+        for rows in (claims, claims[claims["p_project"] < 0.05], claims[~low])
+    )
+    passed = (claims["verdict"] == "reproduced")[low].sum()
+    index = [
+        "Of {} verdicts {} are reproduced, {} contradicted, {} equivalent to none and {} "
+        "inconclusive.".format(all_counts.sum(), *all_counts[KINDS]),
+        "{}, {} and {} of the first three survive the correction over all.".format(
+            *certain[KINDS[:3]]
+        ),
+        "{} not learned, {} outside the regime, {} too few.".format(*reason_counts),
+        f"{passed} of the {all_counts['reproduced']} are of low bars",
+        *count_phrases(claims),
+    ]
+    readme = [
+        "Of {} verdicts on claims that a trained model could plausibly fail {} are reproduced, {} "
+        "contradicted, {} equivalent to none and {} inconclusive".format(high.sum(), *high[KINDS]),
+        *count_phrases(claims[~low]),
+    ]
+    for document, phrases in (("findings/README.md", index), ("README.md", readme)):
+        assert [words for words in phrases if words not in read(document)] == []
+
+
+@pytest.mark.parametrize("name", ["bells", "evidence"])
+def test_tables_of_pretrained_models_are_what_dev_makes_of_those_beside_them(name):
+    folder = real_models.RESULTS / "real_models"
+    if name == "bells":
+        layers = pd.concat([pd.read_csv(real_models.TABLE), real_models.ours()])
+        made = real_models.bells(layers)
+    else:
+        made = pd.DataFrame([*verdict_tables.profiles(), *verdict_tables.neighborhoods()])
+    kept = pd.read_csv(folder / f"{name}.csv")
+    for column in made.columns.intersection(kept.columns):
+        if kept[column].dtype.kind == "f":
+            assert made[column].replace("", float("nan")).to_numpy(float) == pytest.approx(
+                kept[column].to_numpy(), nan_ok=True
+            )
+        else:
+            assert made[column].tolist() == kept[column].tolist()
+
+
+def test_one_version_everywhere():
+    """In files that those who index the package read."""
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert (
+        cited["version"]
+        == json.loads((ROOT / "codemeta.json").read_text())["version"]
+        == anisoscope.__version__
+    )
+    assert f'version = "{anisoscope.__version__}"' in (ROOT / "conda" / "meta.yaml").read_text()
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest[1] in (anisoscope.__version__, "Unreleased")
+    assert {paper["year"] for paper in cited["references"]} == {2024, 2026}
+
+
+KINDS = ["reproduced", "contradicted", "equivalent to none", "inconclusive"]
+
+
+def count_phrases(rows: pd.DataFrame) -> list[str]:
+    unclear, against = (rows[rows["verdict"] == x] for x in ("inconclusive", "contradicted"))
+    untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
+    return [
+        f"Of the {len(unclear)} inconclusive verdicts, {untested} were not tested",
+        f"f the {len(against)} contradicted, {signs} are sign tests, whose p-values are too large",
+    ]
