@@ -13,7 +13,6 @@ anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
 anisoscope.report(table, "page.html")              a page for a browser
 anisoscope.plot.by_layer(table)                     a figure on Matplotlib axes
-anisoscope.verdicts(["runs/mask_ablations"])       what experiments say about the papers' claims
 """
 
 import importlib
@@ -21,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
-    from anisoscope.analysis.claims.verdicts import verdicts
     from anisoscope.api import compare_models, measure_model, open_run
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame
@@ -47,7 +45,6 @@ __all__ = [
     "report",
     "to_frame",
     "trainer_callback",
-    "verdicts",
 ]
 COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_attention")
 COMPILES += ("measure_model", "measure_step", "metrics")
@@ -59,7 +56,6 @@ MODULES = {  # public name: its module; names not listed are in api.py
     "report": "plot.report",
     "to_frame": "results.frame",
     "trainer_callback": "sources.recording.recorder",
-    "verdicts": "analysis.claims.verdicts",
     "measure_step": "sources.recording.measure_step",
 }
 

@@ -138,8 +138,7 @@ NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback"
 
 
 EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_models
-    sources.recording.recorder sources.recording.measure_step results.frame plot.one_table plot.report
-    analysis.claims.verdicts"""
+    sources.recording.recorder sources.recording.measure_step results.frame plot.one_table plot.report"""
 
 
 @pytest.mark.slow

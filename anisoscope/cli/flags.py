@@ -38,7 +38,7 @@ from anisoscope.utils.settings import (
 )
 
 STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
-FURTHER_STAGES = ("matched", "verdicts", "replay", "verify")
+FURTHER_STAGES = ("matched", "replay", "verify")
 AXES = ("step", "gain_over_unigram")
 UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
     UntrainedConfig: ("untrained blocks", check_untrained),
@@ -58,7 +58,7 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     "stages": (
         [*STAGES],
         f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
-        "verdicts (tests of the papers' claims), replay (recompute the checkpoint of any --step), "
+        "replay (recompute the checkpoint of any --step), "
         "verify (check every file against its checksum).",
     ),
     "step": ([], "With --stages=replay: training steps to recompute, such as 300 or 300,301."),

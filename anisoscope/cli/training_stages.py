@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import jax
 
 from anisoscope.analysis import loss_matched, on_disk, primary
-from anisoscope.analysis.claims import verdicts
 from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
@@ -175,12 +174,6 @@ def check_stages(todo: Work) -> None:
     if "matched" in stages and all(config == unseeded[0] for config in unseeded):
         why = "contrasts settings, and these runs differ in seeds alone"
         raise UserError(f"--stages=matched {why}; omit it")
-    if "verdicts" in stages:
-        if len(runs) == 1:
-            why = "compares seeds, but this experiment has a single run"
-            raise UserError(f"--stages=verdicts {why}; omit it")
-        if "measure" not in stages and not (todo.request.root / on_disk.RUNS).exists():
-            raise folder.missing_file(todo.request.root, on_disk.RUNS, "measure")
 
 
 def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
@@ -297,12 +290,6 @@ def contrast_loss_matched(todo: Work) -> None:
     loss_matched.contrast_runs(todo.experiment, configs, texts, todo.request.root, todo.stop)
 
 
-def write_verdicts(todo: Work) -> None:
-    """Write the verdicts on the papers' claims from the experiment's tables."""
-    if processes.is_first():
-        print(*verdicts.write_verdict_tables(todo.request.root), sep="\n")
-
-
 # In the order in which they run; figures are drawn afterward from the files on disk.
 STAGES = {
     "train": train_variants,
@@ -310,7 +297,6 @@ STAGES = {
     "measure": measure_runs,
     "tangents": fit_tangents,
     "matched": contrast_loss_matched,
-    "verdicts": write_verdicts,
 }
 
 

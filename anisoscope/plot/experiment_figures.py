@@ -1,4 +1,4 @@
-"""Figures of an experiment: its conditions, contrasts between settings, verdicts on claims."""
+"""Figures of an experiment: its conditions, and contrasts between settings."""
 
 from itertools import cycle
 from typing import NamedTuple
@@ -9,8 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.claims.verdicts import CONTRAST, VERDICTS
 from anisoscope.analysis.contrasts import STEPS, TELLING
 from anisoscope.analysis.primary import BOTH, DIFFERS, NOTHING, ROLE, ROLES, WHERE, WITHIN
 from anisoscope.analysis.shapes import SHAPES
@@ -122,14 +120,6 @@ def format_pair(before: str, after: str) -> str:
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; undecided contrasts are hollow
 ENDS = ["before", "after", "at", "positions"]
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
-COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
-LOW_BAR = "Low bars, which nearly every trained model passes"
-EFFECTS_KEY = (
-    "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
-    "sign reversed: as claimed is in the shade. "
-    "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all. Right: numbers of "
-    "models with each verdict, also where nothing could be tested. Beyond ± 38 at the edge."
-)
 
 
 def primary_contrasts(compared: Compared) -> Figure | None:
@@ -171,12 +161,12 @@ def forest(table: pd.DataFrame) -> Figure:
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0)
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
     style.name_rows(ax, labels, bold)
-    _ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
+    ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
     style.title(figure, "Prespecified changes")
     return figure
 
 
-def _ratio_axis(ax: Axes, widest: float, label: str) -> None:
+def ratio_axis(ax: Axes, widest: float, label: str) -> None:
     """Show ratios to a bound, linear and shaded within ± 1, logarithmic outside."""
     ax.axvspan(-1, 1, color="0.9", linewidth=0, zorder=0)
     ax.axvline(0, color="0.5", linewidth=0.8, zorder=1)
@@ -205,44 +195,3 @@ def format_interval(value: float, low: float, high: float) -> str:
     parts = [f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (value, low, high)]
     text = f"{parts[0]} [{parts[1]}, {parts[2]}]" if np.isfinite(low) else parts[0]
     return text.replace("-", "\N{MINUS SIGN}")
-
-
-def effects(frame: pd.DataFrame) -> Figure:
-    """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
-    frame = frame[frame["paper"] != CONTRAST]
-    groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
-    for name in CLAIMS:
-        if name in set(frame["claim"]):
-            groups[LOW_BAR if CLAIMS[name].low_bar else CLAIMS[name].paper].append(name)
-    rows = [row for group, own in groups.items() if own for row in (group, *own)]
-    figure = style.new_figure(style.PAGE, 1.4 + 0.165 * len(rows))
-    ax = figure.subplots()
-    for x, found in enumerate(VERDICTS):
-        look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}
-        look |= {"transform": ax.get_yaxis_transform()}
-        ax.text(1.04 + 0.065 * x, 0.6, found, rotation=90, va="bottom", **look)
-        for y, name in enumerate(rows):
-            count = (frame["claim"].eq(name) & frame["verdict"].eq(found)).sum()
-            ax.text(1.04 + 0.065 * x, -y, count or "", va="center", **look)
-    for y, name in enumerate(rows):
-        own = frame[frame["claim"].eq(name) & frame["p"].notna()]
-        _draw_effects(ax, own.sort_values("effect"), -y)
-    titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
-    style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
-    label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
-    _ratio_axis(ax, 40, label)
-    style.add_footer(figure, [EFFECTS_KEY])
-    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
-    style.title(figure, "What the papers claim, and how large it is here")
-    return figure
-
-
-def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
-    """Draw a row's intervals on top of each other; filled if they survive the correction."""
-    heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
-    for y, row in zip(heights, rows.itertuples(), strict=True):
-        scale = CLAIMS[row.claim].smallest * (-1 if CLAIMS[row.claim].absence else 1)
-        value, *ends = np.clip(np.array([row.effect, row.low, row.high]) / scale, -38, 38)
-        look = {"markersize": 2.8, "markeredgewidth": 0.7, "linewidth": 0.8}
-        corrected = not row.p_project >= 1 - LEVEL
-        style.draw_row(ax, y, value, ends, COLORS[row.verdict], corrected, **look)

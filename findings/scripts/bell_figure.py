@@ -4,8 +4,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.plot import style
+from findings.claims.claim_entries import CLAIMS
 from findings.scripts.shared_tables import COLORS, NAMES, SIDES, draw_line
 
 WIDEST_BAND = 0.5  # a wider interval is no band: its line is dashed

@@ -11,9 +11,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.analysis.claims.claim_entries import CLAIMS
 from anisoscope.experiments.scale_ladder import SHAPES
 from anisoscope.plot import panel_axes, style
+from findings.claims.claim_entries import CLAIMS
 from findings.scripts.shared_tables import RESULTS, save_figure
 
 FOLDER = RESULTS / "scale_ladder"

@@ -14,10 +14,11 @@ import pytest
 import yaml
 
 import anisoscope
-from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.claims.verdicts import CONTRAST, SIGN
-from findings.scripts import real_models, verdict_tables
-from findings.scripts.verdict_tables import ABOUT, RESULTS
+from findings.claims import verdict_tables
+from findings.claims.claim_entries import CLAIMS
+from findings.claims.verdict_tables import ABOUT, RESULTS
+from findings.claims.verdicts import CONTRAST, SIGN, verdicts
+from findings.scripts import real_models
 from tests.program import ROOT
 
 PHRASES = pd.read_csv(RESULTS / "numbers.csv")
@@ -87,7 +88,7 @@ def test_no_decimal_is_left_out(document):
 
 def test_verdicts_are_those_of_the_tables_beside_them():
     folders = (RESULTS / name for name in ABOUT["folders"])
-    found = anisoscope.verdicts(folders, ABOUT["duplicates"])
+    found = verdicts(folders, ABOUT["duplicates"])
     kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values=[""])
     for name in ("experiment", "claim", "model", "test", "verdict"):
         assert found[name].tolist() == kept[name].tolist(), name

@@ -12,9 +12,7 @@ import xarray as xr
 from anisoscope.analysis import contrasts as changes
 from anisoscope.analysis import primary
 from anisoscope.analysis import run_summaries as tables
-from anisoscope.analysis.claims import verdicts as claims
-from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.plot import draw, experiment_figures
+from anisoscope.plot import draw
 from anisoscope.plot.experiment_figures import CONTRASTED, Compared, draw_contrasts
 from anisoscope.plot.run_tables import Run, average_seeds
 from tests.plot.reading import caption_of, inside
@@ -137,24 +135,3 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     assert [text.get_text().split("  ")[1] for text in ax.texts] == [*verdicts]
     empty = Compared(runs, None, None, table[5:])
     assert draw.EXPERIMENT["primary_contrasts"](empty) is None
-
-
-def test_effects_are_drawn_in_units_of_the_smallest_with_low_bars_last():
-    columns = ("claim", "verdict", "effect", "low", "high", "p", "p_project")
-    rows = [
-        ("drift_grows", claims.REPRODUCED, 2.0, 1.5, 2.5, 0.01, 0.01),
-        ("stabilization", claims.CONTRADICTED, 0.15, 0.1, 0.2, 0.06, 1.0),
-        ("growth", claims.REPRODUCED, 0.10, 0.06, 0.14, 0.01, 0.01),
-        ("growth", claims.EQUIVALENT, 0.0, -0.01, 0.01, 0.01, 0.2),
-        ("growth", claims.INCONCLUSIVE, 9.0, 8.0, 10.0, np.nan, np.nan),
-    ]
-    figure = experiment_figures.effects(pd.DataFrame(rows, columns=columns).assign(paper="paper"))
-    (ax,) = figure.axes
-    marks = [line for line in ax.lines if line.get_marker() == "o"]
-    np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [0, 2, -3, 4])
-    assert [mark.get_markerfacecolor() == "white" for mark in marks] == [True, False, True, False]
-    names = [tick.get_text() for tick in ax.get_yticklabels()]
-    assert names.index("Anisotropy of decoders grows") < names.index(experiment_figures.LOW_BAR)
-    assert names[-1] == CLAIMS["drift_grows"].wording
-    counts = [(text.get_text(), text.get_position()[1]) for text in ax.texts]
-    assert [text for text, y in counts if y == -1] == ["1", "", "1", "1"]  # untested ones too

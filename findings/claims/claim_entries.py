@@ -4,7 +4,7 @@ A claim says that an effect is positive. `smallest` is the smallest effect of in
 says where it comes from. `SEEDS` is the rule for most numbers of trained models: twice their
 standard deviation between seeds, pooled over conditions, rounded to the nearest of 1, 2 and 5 times
 a power of ten on a logarithmic scale. The column `spread` has the number before rounding, which
-`python -m findings.scripts.verdict_tables --spread` prints. Bells and phases of the dimension have an earlier
+`python -m findings.claims.verdict_tables --spread` prints. Bells and phases of the dimension have an earlier
 bound, where the rule gives less or the same.
 """
 

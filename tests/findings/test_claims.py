@@ -10,11 +10,13 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-import anisoscope
 from anisoscope.analysis import on_disk
-from anisoscope.analysis.claims import evidence
-from anisoscope.analysis.claims.claim_entries import CLAIMS, LEARNED
-from anisoscope.analysis.claims.verdicts import (
+from anisoscope.analysis.shapes import SHAPES
+from anisoscope.results import joined_files
+from anisoscope.utils.errors import UserError
+from findings.claims import evidence
+from findings.claims.claim_entries import CLAIMS, LEARNED
+from findings.claims.verdicts import (
     CONSTANT,
     CONTRADICTED,
     EQUIVALENT,
@@ -22,11 +24,9 @@ from anisoscope.analysis.claims.verdicts import (
     REPRODUCED,
     TOO_WIDE,
     judge_interval,
+    verdicts,
     write_verdict_tables,
 )
-from anisoscope.analysis.shapes import SHAPES
-from anisoscope.results import joined_files
-from anisoscope.utils.errors import UserError
 from tests.analysis.synthetic_runs import made
 from tests.plot.tables import make_tangents
 
@@ -72,7 +72,7 @@ def plant(folder, effect=2.0, scatter=0.01, seeds=5, gain=LEARNED + 1, outside="
 def test_every_rule_finds_what_is_planted_and_leaves_open_what_it_must(
     tmp_path, planted, verdict, of_absence, reason
 ):
-    found = anisoscope.verdicts([plant(tmp_path / "it", **planted)]).set_index("claim")
+    found = verdicts([plant(tmp_path / "it", **planted)]).set_index("claim")
     assert set(found.index) == set(CLAIMS)
     for name, row in found.iterrows():
         claim = CLAIMS[name]
@@ -94,7 +94,7 @@ def test_an_end_on_the_bound_but_for_rounding_decides_nothing(towards):
 
 
 def test_seeds_without_scatter_are_not_tested_unless_by_their_signs(tmp_path):
-    found = anisoscope.verdicts([plant(tmp_path / "it", scatter=0.0)])
+    found = verdicts([plant(tmp_path / "it", scatter=0.0)])
     for row in found.itertuples():
         bounded = CLAIMS[row.claim].bounded
         assert (row.p == 0.0625) if bounded else np.isnan(row.p), row.claim
@@ -148,7 +148,7 @@ def test_a_planted_decoder_has_its_bell_and_a_planted_encoder_is_flat(experiment
     assert rho.item() == pytest.approx(expected)
     for name in ("runs", "layers", "contrasts"):
         (experiment / f"{name}.csv").unlink(missing_ok=True)
-    alone = anisoscope.verdicts([experiment])  # by the word of evidence.csv
+    alone = verdicts([experiment])  # by the word of evidence.csv
     np.testing.assert_allclose(alone.effect, judged.effect)
 
 
@@ -228,7 +228,7 @@ def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
     matched(tmp_path, "causal")
     assert evidence.read_evidence(tmp_path).model.tolist() == ["no center_queries → center_queries"]
     matched(tmp_path, "causal", "window 16")
-    found = anisoscope.verdicts([tmp_path])
+    found = verdicts([tmp_path])
     assert found.effect.tolist() == pytest.approx([0.1, 0.2])  # it grows less, as claimed
     assert found.model.str.endswith((" (causal)", " (window 16)")).all()
     table = pd.read_csv(tmp_path / on_disk.LOSS_MATCHED)
@@ -237,7 +237,7 @@ def test_contrasts_of_one_claim_that_hold_other_things_are_two(tmp_path):
         ("pairs", 16, "are crossed"),
     ):
         table.assign(**{column: value}).to_csv(tmp_path / on_disk.LOSS_MATCHED, index=False)
-        assert anisoscope.verdicts([tmp_path]).reason.str.contains(reason).all()
+        assert verdicts([tmp_path]).reason.str.contains(reason).all()
 
 
 def test_tables_made_from_other_tables_of_their_runs_are_no_evidence(experiment, capsys):

@@ -21,11 +21,11 @@ import pandas as pd
 from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
-from anisoscope.analysis.claims import evidence
-from anisoscope.analysis.claims.claim_entries import CLAIMS, LEARNED, Claim
 from anisoscope.measurement.intervals import LEVEL, holm_of
 from anisoscope.results import joined_files
 from anisoscope.utils.errors import UserError, as_value_error
+from findings.claims import evidence
+from findings.claims.claim_entries import CLAIMS, LEARNED, Claim
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 EQUIVALENT, INCONCLUSIVE = "equivalent to none", "inconclusive"
@@ -59,14 +59,6 @@ def verdicts(
 
     Raises:
         ValueError: a folder contains no table with evidence on any claim, or two folders have one name.
-
-    >>> found = verdicts("findings/tables/optimizer_ablations")
-    >>> growth = found[found.claim == "growth"]
-    >>> print(growth[["model", "verdict"]].to_string(index=False))
-            model            verdict
-    adamw_decoder       inconclusive
-     muon_decoder equivalent to none
-      sgd_decoder       inconclusive
     """
     if isinstance(folders, str | os.PathLike):
         folders = [folders]

@@ -15,7 +15,6 @@ import pandas as pd
 from scipy import stats
 
 from anisoscope.analysis import on_disk, run_summaries
-from anisoscope.analysis.claims.claim_entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
 from anisoscope.analysis.contrasts import factors
 from anisoscope.analysis.correlations import correlate
 from anisoscope.results import joined_files
@@ -23,6 +22,7 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import SETTINGS_GONE
 from anisoscope.utils.settings import flat
+from findings.claims.claim_entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
 
 NAME = "evidence.csv"
 EARLY = 0.3  # fraction of training, as in the paper

@@ -2,7 +2,7 @@
 
 It writes findings/tables/verdicts.csv and draws the figures that show verdicts.
 
-    .venv/bin/python -m findings.scripts.verdict_tables [FOLDER …]    # or --spread: twice the seeds' standard deviation
+    .venv/bin/python -m findings.claims.verdict_tables [FOLDER …]    # or --spread: twice the seeds' standard deviation
 
 A folder of a run that keeps no CSV, as of untrained blocks and curved manifolds, is named: its
 evidence.csv is written to findings/tables under the folder's name. Evidence of pretrained models and
@@ -20,14 +20,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-import anisoscope
 from anisoscope.analysis import on_disk
-from anisoscope.analysis.claims import evidence
-from anisoscope.analysis.claims.claim_entries import CLAIMS
-from anisoscope.analysis.claims.verdicts import CONTRAST
 from anisoscope.plot import experiment_figures as plots
 from anisoscope.plot import style
 from anisoscope.results import joined_files
+from findings.claims import evidence
+from findings.claims.claim_entries import CLAIMS
+from findings.claims.effects_figure import effects
+from findings.claims.verdicts import CONTRAST, verdicts
 from findings.scripts.shared_tables import read_shape
 
 FOLDER = pathlib.Path("findings")
@@ -108,14 +108,14 @@ def main(arguments: list[str]) -> None:
     rows = pd.DataFrame([*profiles(), *neighborhoods()]).reindex(columns=list(evidence.COLUMNS))
     joined_files.write_csv(rows, RESULTS / "real_models" / evidence.NAME)
     folders, figures = [RESULTS / name for name in ABOUT["folders"]], FOLDER / "figures"
-    frame = anisoscope.verdicts(folders, ABOUT["duplicates"])
+    frame = verdicts(folders, ABOUT["duplicates"])
     joined_files.write_csv(frame, RESULTS / "verdicts.csv")
     with style.context():
         for folder in folders:
             if len(named := on_disk.read_primary(folder)):
                 figure = plots.forest(named)
                 figure.savefig(figures / f"{folder.name}_primary.png", dpi=150)
-        plots.effects(frame).savefig(figures / "verdicts.png", dpi=150)
+        effects(frame).savefig(figures / "verdicts.png", dpi=150)
     claims = frame[frame["paper"] != CONTRAST]
     print(claims.groupby(["paper", "verdict"], sort=False).size().to_string())
 

@@ -1,1 +1,0 @@
-"""The papers' claims as data, the rule of each, and the verdicts of experiments."""

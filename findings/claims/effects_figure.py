@@ -1,0 +1,62 @@
+"""The figure of all claims: every model's effect over the smallest effect of interest."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from anisoscope.measurement.intervals import LEVEL
+from anisoscope.plot import style
+from anisoscope.plot.experiment_figures import ratio_axis
+from findings.claims.claim_entries import CLAIMS
+from findings.claims.verdicts import CONTRAST, VERDICTS
+
+COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
+LOW_BAR = "Low bars, which nearly every trained model passes"
+EFFECTS_KEY = (
+    "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
+    "sign reversed: as claimed is in the shade. "
+    "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all. Right: numbers of "
+    "models with each verdict, also where nothing could be tested. Beyond ± 38 at the edge."
+)
+
+
+def effects(frame: pd.DataFrame) -> Figure:
+    """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
+    frame = frame[frame["paper"] != CONTRAST]
+    groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
+    for name in CLAIMS:
+        if name in set(frame["claim"]):
+            groups[LOW_BAR if CLAIMS[name].low_bar else CLAIMS[name].paper].append(name)
+    rows = [row for group, own in groups.items() if own for row in (group, *own)]
+    figure = style.new_figure(style.PAGE, 1.4 + 0.165 * len(rows))
+    ax = figure.subplots()
+    for x, found in enumerate(VERDICTS):
+        look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}
+        look |= {"transform": ax.get_yaxis_transform()}
+        ax.text(1.04 + 0.065 * x, 0.6, found, rotation=90, va="bottom", **look)
+        for y, name in enumerate(rows):
+            count = (frame["claim"].eq(name) & frame["verdict"].eq(found)).sum()
+            ax.text(1.04 + 0.065 * x, -y, count or "", va="center", **look)
+    for y, name in enumerate(rows):
+        own = frame[frame["claim"].eq(name) & frame["p"].notna()]
+        _draw_effects(ax, own.sort_values("effect"), -y)
+    titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
+    style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
+    label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
+    ratio_axis(ax, 40, label)
+    style.add_footer(figure, [EFFECTS_KEY])
+    figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
+    style.title(figure, "What the papers claim, and how large it is here")
+    return figure
+
+
+def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
+    """Draw a row's intervals on top of each other; filled if they survive the correction."""
+    heights = place + np.linspace(-0.36, 0.36, len(rows) + 2)[1:-1]
+    for y, row in zip(heights, rows.itertuples(), strict=True):
+        scale = CLAIMS[row.claim].smallest * (-1 if CLAIMS[row.claim].absence else 1)
+        value, *ends = np.clip(np.array([row.effect, row.low, row.high]) / scale, -38, 38)
+        look = {"markersize": 2.8, "markeredgewidth": 0.7, "linewidth": 0.8}
+        corrected = not row.p_project >= 1 - LEVEL
+        style.draw_row(ax, y, value, ends, COLORS[row.verdict], corrected, **look)
