@@ -1,8 +1,7 @@
 """Interventions on a decoder, each compared with the plain decoder; `:tiny` is for two CPU cores.
 
 All runs have the same budget, with five seeds. Runs of a seed share the windows and the initial
-parameters, except those that an intervention adds. Loss-matched contrasts need
---stages=train,measure,matched,figures.
+parameters, except those that an intervention adds.
 """
 
 from anisoscope.config.experiment_config import Config

@@ -3,8 +3,7 @@
 `:tiny` is for two CPU cores. Runs of a seed differ only in mask and objective: initial parameters,
 windows and budget are the same. The next character is predicted only under masks that hide it;
 bidirectional and leaking masks show it and predict masked characters only. Windows and prefixes
-have the lengths that go with the size's own context, also under another one. Loss-matched
-contrasts need --stages=train,measure,matched,figures.
+have the lengths that go with the size's own context, also under another one.
 """
 
 from typing import Any

@@ -1,10 +1,9 @@
 """Does the optimizer shape the geometry? AdamW, Muon or SGD; `:tiny` is for two CPU cores.
 
 The optimizers differ only for the blocks' matrices; the rest has AdamW at the same learning rate.
-Runs of a model and seed have the same initial parameters, windows and budget. Loss-matched
-contrasts need --stages=train,measure,matched,figures. `:rates` tries several learning rates for
-each optimizer on a separate seed. The rate with the smallest sum of both models' last valid_bits
-belongs in RATES.
+Runs of a model and seed have the same initial parameters, windows and budget. `:rates`
+tries several learning rates for each optimizer on a separate seed. The rate with the smallest sum
+of both models' last valid_bits belongs in RATES.
 """
 
 from typing import Any

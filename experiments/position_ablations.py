@@ -2,8 +2,7 @@
 
 It has a decoder and an encoder, with five seeds. Runs of a model and seed differ only in positions
 and in the parameters that learned positions add (with model.tied=False also in the head's initial
-values). Windows and budget are the same, with Muon at the same rate. Loss-matched contrasts need
---stages=train,measure,matched,figures.
+values). Windows and budget are the same, with Muon at the same rate.
 """
 
 from anisoscope.config.experiment_config import Config

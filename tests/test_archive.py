@@ -10,15 +10,12 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
-from anisoscope.api import open_run
 from anisoscope.cli import archive
-from anisoscope.results import joined_files
 from anisoscope.utils import checksums
 from anisoscope.utils.errors import RunError
-from tests.program import DECODER, ROOT, checkpoint_digests, flip, here, saved_digests
+from tests.program import DECODER, ROOT, flip, here, saved_digests
 
 pytestmark = pytest.mark.usefixtures("programs_are_shared")
 ON_ONE_DEVICE = """
@@ -190,33 +187,6 @@ def test_a_limit_of_open_files_is_no_damage_and_a_bad_disk_is(run, monkeypatch, 
     assert process.returncode == 1
     assert words in (process.stderr if code == errno.EMFILE else process.stdout)
     assert (process.stdout == "") == (code == errno.EMFILE)
-
-
-@pytest.mark.slow
-def test_a_step_that_was_never_saved_is_that_of_a_run_that_saved_it(run, tmp_path):
-    """Parameters and the optimizer's state, by their digests; and measured, beside those of the
-    schedule.
-    """
-    other = tmp_path / "other"
-    steps = [9, 18, 21]
-    assert (
-        command(f"--workdir={other}", "--stages=train", "--config.checkpoint.every=3").returncode
-        == 0
-    )
-    process = command(f"--workdir={run}", "--stages=replay", f"--step={','.join(map(str, steps))}")
-    assert process.returncode == 0, process.stderr
-    there = numbers(other)
-    made = checkpoint_digests(run / "replayed" / "checkpoints")
-    for step in steps:
-        assert made[str(step)] == there[f"checkpoints/{step}"]
-    process = command(f"--workdir={run}", "--stages=measure", "--config.measure.steps=18")
-    assert process.returncode == 0, process.stderr
-    assert 18 in joined_files.read_table(run / "results.nc").step
-    assert command(f"--workdir={run}", VERIFY).returncode == 0
-    mine, its = open_run(run), open_run(other)
-    assert {9, 18, 21} <= {*mine.steps}
-    for step in (6, 9):  # trained again, and read
-        np.testing.assert_array_equal(mine.params(step)["tokens"], its.params(step)["tokens"])
 
 
 @pytest.mark.slow

@@ -6,19 +6,19 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from anisoscope.analysis import correlations, primary, run_summaries
+from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
 from anisoscope.analysis.contrasts import COLUMNS, Change, contrast_conditions
+from anisoscope.analysis.loss_matched import LOSS_MATCHED_COLUMNS
 from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.utils.files import read_json, write_json
 
 Folders = dict[str, pathlib.Path]  # folders of runs, by name
 RUNS, TANGENTS, LOSS_MATCHED = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
-SOURCE = {RUNS: "results.nc", TANGENTS: "tangents.nc", LOSS_MATCHED: "results.nc"}
-STAGE = {RUNS: "measure", TANGENTS: "tangents", LOSS_MATCHED: "matched"}
+SOURCE = {RUNS: "results.nc", TANGENTS: "tangents.nc"}
+STAGE = {RUNS: "measure", TANGENTS: "tangents"}
 # {table: {run: sha256 of its SOURCE, for RUNS of its score too, when the table was written}}
 DIGESTS = "digests.json"
-LOSS_MATCHED_COLUMNS = ("level", "without")  # columns of loss-matched contrasts: bits; skipped runs
 TANGENT_COLUMNS = (
     "energy",
     "variance",
@@ -41,8 +41,8 @@ def write_experiment(
 ) -> list[pathlib.Path]:
     """Write the tables over all runs that are not empty; return their paths.
 
-    These are runs.nc, runs.csv and layers.csv; contrasts.csv if settings differ; primary.csv if
-    contrasts are prespecified.
+    These are runs.nc, runs.csv and layers.csv; contrasts.csv and contrasts_loss_matched.csv if
+    settings differ; primary.csv if contrasts are prespecified.
     """
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join_runs(tables, {run: bits(path) for run, path in folders.items()})
@@ -50,11 +50,14 @@ def write_experiment(
     if unfinished:
         names = ", ".join(unfinished)
         print(f"not in contrasts, since they are not measured to their last step: {names}")
+    done = {name: table for name, table in tables.items() if name not in unfinished}
+    matched = loss_matched.contrast_at_equal_gain(joined, done)
     frames = {
         "runs": run_summaries.rows(tables, joined, unfinished),
         "layers": run_summaries.layers(tables, joined),
         "contrasts": primary.with_roles(contrast_conditions(joined), named, joined, "last"),
-        "primary": primary.primary_table(named, joined, read_loss_matched(to, folders)),
+        "contrasts_loss_matched": primary.with_roles(matched, named, joined, "matched"),
+        "primary": primary.primary_table(named, joined, matched),
     }
     forget_digests(to, RUNS)
     joined_files.write_table(joined, to / "runs.nc")
@@ -129,24 +132,15 @@ def _digests(table: str, folders: Folders) -> dict[str, str]:
     return found
 
 
-def read_loss_matched(folder: pathlib.Path, folders: Folders) -> pd.DataFrame:
-    """Read contrasts_loss_matched.csv; no rows if it is absent or outdated."""
-    frame = _read_contrasts(folder / LOSS_MATCHED)
-    if frame.empty or not (why := why_outdated(folder, LOSS_MATCHED, folders)):
-        return frame
-    print(why)
-    return frame.iloc[:0]
-
-
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read runs.csv and contrasts.csv; the latter without rows if absent."""
     rows = joined_files.read_csv(folder / RUNS, "run", "condition")
-    return rows, _read_contrasts(folder / "contrasts.csv")
+    return rows, read_contrasts(folder, "contrasts.csv")
 
 
-def _read_contrasts(path: pathlib.Path) -> pd.DataFrame:
+def read_contrasts(folder: pathlib.Path, name: str) -> pd.DataFrame:
     """Read a table of contrasts; no rows if it is absent."""
-    if path.exists():
+    if (path := folder / name).exists():
         return joined_files.read_csv(path, *COLUMNS, "without")
     empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS, primary.ROLE])
     return empty.astype(dict.fromkeys(Change._fields, float))

@@ -72,7 +72,7 @@ def draw_figures(
     if why := on_disk.why_outdated(root, on_disk.RUNS, own):
         print(f"contrasts are not drawn: {why}")
     if not why and (root / on_disk.RUNS).exists():
-        matched = on_disk.read_loss_matched(root, own)
+        matched = on_disk.read_contrasts(root, on_disk.LOSS_MATCHED)
         compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
         paths += draw.save_figures(draw.EXPERIMENT, compared, to)
     else:

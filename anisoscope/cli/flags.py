@@ -38,7 +38,7 @@ from anisoscope.utils.settings import (
 )
 
 STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
-FURTHER_STAGES = ("matched", "replay", "verify")
+FURTHER_STAGES = ("verify",)
 AXES = ("step", "gain_over_unigram")
 UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
     UntrainedConfig: ("untrained blocks", check_untrained),
@@ -57,11 +57,9 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     "figures": (None, "Folder of the figures; default: <workdir>/figures."),
     "stages": (
         [*STAGES],
-        f"Stages to run: {', '.join(STAGES)} (default). Also: matched (loss-matched contrasts), "
-        "replay (recompute the checkpoint of any --step), "
+        f"Stages to run: {', '.join(STAGES)} (default). Also: "
         "verify (check every file against its checksum).",
     ),
-    "step": ([], "With --stages=replay: training steps to recompute, such as 300 or 300,301."),
     "compare": ([], "Folders of other runs to draw in the same figures."),
     "similarity": ([], "Compare the layers of two runs at a step or the last: runs/a,runs/b@256."),
     "over": (AXES[0], f"x axis of curves over training: {' or '.join(AXES)}."),
@@ -173,15 +171,10 @@ def check_flags(values: flags.FlagValues) -> None:
     choose("--over", values.over, AXES)
     if not values.stages:
         raise UserError("--stages= names no stage; omit it, or see --help")
-    for step in values.step:
-        if not re.fullmatch(r"-?\d+", step, re.ASCII):
-            raise UserError(f"--step={step!r} is no whole number; pass steps, such as 300,301")
     for stage in values.stages:
         choose("--stages", stage, (*STAGES, *FURTHER_STAGES))
     if "verify" in values.stages and (len(values.stages) > 1 or values.distributed):
         raise UserError("--stages=verify runs alone in a single process; omit other stages")
-    if bool(values.step) != ("replay" in values.stages):
-        raise UserError("--stages=replay and --step=S need each other; pass both or neither")
 
 
 def experiment_name(config: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from anisoscope.analysis import loss_matched, on_disk, primary
+from anisoscope.analysis import on_disk, primary
 from anisoscope.cli import archive, drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
@@ -21,7 +21,7 @@ from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage
-from anisoscope.training import loop, replay, train_program
+from anisoscope.training import loop, train_program
 from anisoscope.utils import checksums, compiled, folder, mesh, processes
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
@@ -63,7 +63,7 @@ def check(experiment: Config, request: Request) -> None:
 def check_run(config: Config) -> None:
     """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
     train_program.check_trainable(config)
-    check_measure(config.measure, config.model.heads, config.train.steps)
+    check_measure(config.measure, config.model.heads)
     tangent_gradients.check_tangents(config, config.tangents)
 
 
@@ -160,20 +160,13 @@ def read_corpora(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corp
 def check_stages(todo: Work) -> None:
     """Raise UserError if a requested stage cannot run."""
     stages, runs = todo.stages, todo.runs.values()
-    for name, config, text, path in runs:
-        if "train" in stages or "replay" in stages:
+    for _, config, text, path in runs:
+        if "train" in stages:
             train_program.check_program(config, text)
-        if {"measure", "matched"} & {*stages}:
+        if "measure" in stages:
             run_source.check_measurable(config, text, path)
         if "tangents" in stages:
             run_tangents.check_windows_and_tables(config, text, path)
-        for step in map(int, todo.request.flags.step):
-            if not 0 <= step <= config.train.steps:
-                raise UserError(f"--step={step}: {name} has steps 0 to {config.train.steps}")
-    unseeded = [replace(run.config, {"train.seed": 0, "train.data_seed": None}) for run in runs]
-    if "matched" in stages and all(config == unseeded[0] for config in unseeded):
-        why = "contrasts settings, and these runs differ in seeds alone"
-        raise UserError(f"--stages=matched {why}; omit it")
 
 
 def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
@@ -182,8 +175,7 @@ def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.Exit
     Processes that only measure share them.
     """
     new = "train" in todo.stages
-    replays = any(run.config.measure.steps for run in todo.runs.values())
-    shared = todo.stages == ["measure"] and jax.process_count() == 1 and not replays
+    shared = todo.stages == ["measure"] and jax.process_count() == 1
     for path, config in check_folders(todo.experiment, configs, todo.request.root, new).items():
         folder.claim_folder(path, config, new)
         todo.shares[path] = locks.enter_context(held(path, config, shared))
@@ -233,20 +225,10 @@ def train_variants(todo: Work) -> None:
         todo.stop.check(f"{name}: stopped when train was done")
 
 
-def replay_steps(todo: Work) -> None:
-    """Make the checkpoints of the requested steps in replayed/; existing checkpoints stay."""
-    for name, config, text, path in todo.runs.values():
-        steps = [*map(int, todo.request.flags.step)]
-        replay.make_checkpoints(config, text, path, steps, name, todo.stop)
-
-
 def measure_runs(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
     waiting = []  # runs whose tables another process joins
     for run in todo.runs.values():
-        tables, steps = run.folder / "measurements", run.config.measure.steps
-        if steps := [step for step in steps if not (tables / f"{step}.nc").exists()]:
-            replay.make_checkpoints(run.config, run.text, run.folder, steps, run.name, todo.stop)
         if not measure_run(run, todo.stop, todo.shares.get(run.folder, ALONE)):
             waiting.append(run)
         todo.stop.check(f"{run.name}: stopped when measure was done")
@@ -283,20 +265,11 @@ def fit_tangents(todo: Work) -> None:
         print(on_disk.write_tangents(todo.folders(), todo.request.root))
 
 
-def contrast_loss_matched(todo: Work) -> None:
-    """Contrast runs at checkpoints with equal gain over the unigram baseline."""
-    configs = {name: run.config for name, run in todo.runs.items()}
-    texts = {name: run.text for name, run in todo.runs.items()}
-    loss_matched.contrast_runs(todo.experiment, configs, texts, todo.request.root, todo.stop)
-
-
 # In the order in which they run; figures are drawn afterward from the files on disk.
 STAGES = {
     "train": train_variants,
-    "replay": replay_steps,
     "measure": measure_runs,
     "tangents": fit_tangents,
-    "matched": contrast_loss_matched,
 }
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import seed_setting, setting, within
+from anisoscope.utils.settings import seed_setting, setting
 
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
 # {family: the kind of its input} (Family); measurement/families/registry.py lists the quantities
@@ -60,17 +60,11 @@ class MeasureConfig:
     hook_points: tuple[str, ...] = setting(
         (), "other activations to measure in every block", choices=HOOK_POINTS
     )
-    steps: tuple[int, ...] = setting((), "further training steps to measure, made by replay", low=0)
     seed: int = seed_setting(0, "random seed of the measured windows and positions")
 
 
-def check_measure(measure: MeasureConfig, heads: int, last: int | None = None) -> None:
-    """Raise UserError if this cannot be measured; `last` is None for a model not trained here."""
-    if measure.steps and last is None:
-        what = f"measure.steps={measure.steps[0]}"
-        raise UserError(f"{what} is for models trained here; omit it")
-    for step in measure.steps:
-        within("measure.steps", step, 0, last)
+def check_measure(measure: MeasureConfig, heads: int) -> None:
+    """Raise UserError if this cannot be measured."""
     kinds = {INPUT_KINDS[family] for family in measure.families}
     if kinds == {"vectors"}:
         what = f"measure.families={measure.families[0]} keeps vectors and no numbers"

@@ -10,10 +10,9 @@ import pandas as pd
 import xarray as xr
 from pandas.api.types import is_numeric_dtype
 
-from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
-from anisoscope.results import joined_files, kept_vectors, step_files
+from anisoscope.results import joined_files, kept_vectors
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import STATISTICS, summarize_checkpoint
@@ -71,24 +70,6 @@ def join_steps(
         steps = [int(table.get(BEFORE, -1)) for table in raw.values()]
         results[BEFORE] = "step", steps, compared[0].attrs
     return results, batches
-
-
-def up_to(run: pathlib.Path, folder: str, step: int, measure: MeasureConfig) -> xr.Dataset:
-    """Make results.nc as if the run had ended at this step, whose table lies in `folder`."""
-    results = joined_files.read_table(run / "results.nc")
-    if step in results.step:
-        return results.sel(step=slice(None, step))
-    first, path = run / "measurements" / "0.nc", run / folder / "measurements" / f"{step}.nc"
-    both = ({0: step_files.read_step(first)} if first.exists() else {}) | {
-        step: step_files.read_step(path)
-    }
-    last, _ = join_steps(both, measure.families, measure.nulls)
-    shared = [name for name in last if name in results]
-    parts = [results[shared].sel(step=slice(None, step)), last[shared].sel(step=[step])]
-    whole = xr.concat(
-        parts, "step", join="outer", data_vars="minimal", coords="minimal", compat="override"
-    )
-    return whole.assign_attrs(results.attrs)
 
 
 def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:

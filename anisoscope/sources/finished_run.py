@@ -14,7 +14,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.data import corpus
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.training import replay
+from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.utils.errors import UserError, as_value_error
 from anisoscope.utils.files import read_json
 from anisoscope.utils.folder import check_corpus
@@ -28,7 +28,7 @@ class OpenRun:
     config: Config
     corpus: Corpus
     steps: list[int]  # steps of the existing checkpoints
-    # step -> saved parameters, digests checked; steps without a checkpoint are trained again
+    # step -> saved parameters, digests checked
     params: Callable[[int], dict]
 
     def windows(self, count: int, seed: int = 0) -> np.ndarray:
@@ -70,9 +70,18 @@ def open_finished_run(folder: str | pathlib.Path) -> OpenRun:
         )
     text = corpus.load_corpus(config.data, config.model.context)
     check_corpus(path, text.record())
+    store = CheckpointReader(path / "checkpoints")
     return OpenRun(
         config,
         text,
-        replay.open_checkpoints(path).all_steps(),
-        as_value_error()(functools.partial(replay.read_params, config, text, path)),
+        store.steps(),
+        as_value_error()(functools.partial(read_params, path, store)),
     )
+
+
+def read_params(run: pathlib.Path, store: CheckpointReader, step: int) -> dict:
+    """Read the parameters of a step as NumPy arrays; raise UserError if it has no checkpoint."""
+    if step not in store.steps():
+        known = ", ".join(map(str, store.steps()))
+        raise UserError(f"{run} has no checkpoint of step {step}; pass one of {known}")
+    return store.restore_params(step)

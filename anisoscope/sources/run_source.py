@@ -34,7 +34,7 @@ from anisoscope.sources.sweep import (
     check_tables,
     is_outdated,
 )
-from anisoscope.training import log, replay
+from anisoscope.training import log
 from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
@@ -48,18 +48,9 @@ PREVIOUS = (
 
 
 def open_run_source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "RunSource":
-    """Open the scheduled checkpoints of a run, and the requested steps to replay."""
-    steps = sorted({*checkpoint_steps(config), *config.measure.steps})
-    return RunSource(config, corpus, run, name, steps, replay.open_checkpoints(run))
-
-
-def open_extra_checkpoints(
-    config: Config, corpus: Corpus, run: pathlib.Path, folder: str, steps: list[int], name: str
-) -> "RunSource":
-    """Open checkpoints in <run>/<folder>/checkpoints, to measure the residual stream alone."""
-    config = replace(config, {"measure.hook_points": ()})
-    store = CheckpointReader(run / "checkpoints", run / folder / "checkpoints")
-    return RunSource(config, corpus, run / folder, name, steps, store)
+    """Open the scheduled checkpoints of a run."""
+    store = CheckpointReader(run / "checkpoints")
+    return RunSource(config, corpus, run, name, checkpoint_steps(config), store)
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ class RunSource(Source):
         return f"{self.root / 'checkpoints'} is empty; run --stages=train first"
 
     def stored(self) -> set[int]:
-        return {*self.store.all_steps()}
+        return {*self.store.steps()}
 
     def digest(self, step: int) -> str | None:
         return self.store.digest(step)
@@ -128,8 +119,7 @@ class RunSource(Source):
             for target, names in families.items():
                 yield target, self._measure(step, target, names)
         except RunError as error:  # a damaged checkpoint
-            advice = "delete it to measure without it; --stages=replay --step=… makes it again"
-            raise RunError(f"{error}; {advice}") from error
+            raise RunError(f"{error}; delete it to measure without it") from error
 
     def previous(self, step: int) -> int | None:
         """Return the step of the checkpoint before; None for the first."""

@@ -26,7 +26,8 @@ from anisoscope.subspaces.tangent_gradients import choose_tangent_windows, read_
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
-from anisoscope.training.replay import NextStep
+from anisoscope.training.train_program import make_train_program
+from anisoscope.utils import mesh
 from anisoscope.utils.settings import to_dict
 
 
@@ -35,6 +36,21 @@ def check_windows_and_tables(config: Config, corpus: Corpus, run: pathlib.Path) 
     choose_tangent_windows(config, config.tangents, corpus)
     made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
     step_files.check_folder(run / step_files.TANGENTS, made_by)
+
+
+class NextStep:
+    """The next update of any checkpoint, by the program that trains, on one device."""
+
+    def __init__(self, config: Config, corpus: Corpus, store: CheckpointReader):
+        self.program = make_train_program(config, corpus, mesh.first_device_mesh())
+        self.store = store
+
+    def change(self, at: int) -> Any:
+        """Compute what the next update adds to the parameters of this checkpoint, in NumPy."""
+        state = self.store.restore(at, self.program.abstract)
+        before = jax.tree.map(np.asarray, state.params)
+        after, _ = self.program.run(self.program.stack([state]), 1)
+        return jax.tree.map(lambda new, old: np.asarray(new)[0] - old, after.params, before)
 
 
 class RunStudy(tangent_stage.Study):

@@ -40,26 +40,17 @@ def saved_steps(folder: pathlib.Path) -> list[int]:
 
 
 class CheckpointReader:
-    """Checkpoints of a run for reading; no process waits for another.
+    """Checkpoints of a run for reading; no process waits for another."""
 
-    `steps` are those of the first folder; `further` folders have more steps of the same run.
-    """
-
-    def __init__(self, folder: pathlib.Path, *further: pathlib.Path):
+    def __init__(self, folder: pathlib.Path):
         self._folder, self._steps = folder.absolute(), saved_steps(folder)
-        places = [path.absolute() for path in (*reversed(further), folder)]
-        self._paths = {step: path / str(step) for path in places for step in saved_steps(path)}
         self._alone, process = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = process
         self._alone.multiprocessing.active_processes = {process}
 
     def steps(self) -> list[int]:
-        """List the steps of the first folder: a checkpoint is compared with these alone."""
-        return self._steps
-
-    def all_steps(self) -> list[int]:
         """List the steps that can be restored."""
-        return sorted(self._paths)
+        return self._steps
 
     def restore(self, step: int, abstract: State) -> State:
         """Restore a state in the structure, types and shardings of this abstract state."""
@@ -87,7 +78,7 @@ class CheckpointReader:
         return hashlib.sha256(json.dumps(params).encode()).hexdigest()
 
     def _path(self, step: int) -> pathlib.Path:
-        return self._paths.get(step, self._folder / str(step))
+        return self._folder / str(step)
 
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         with self._alone:
@@ -160,13 +151,6 @@ class Checkpoints(CheckpointReader):
     def steps(self) -> list[int]:
         """List the saved steps."""
         return sorted(checkpoint.step for checkpoint in self._orbax.checkpoints)
-
-    def all_steps(self) -> list[int]:
-        """List the steps that can be restored."""
-        return self.steps()
-
-    def _path(self, step: int) -> pathlib.Path:
-        return self._folder / str(step)
 
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         return self._orbax.load_checkpointables(step, abstract)

@@ -106,8 +106,7 @@ def advice(name: str, why: str) -> str:
     if name == "train.jsonl":
         return "restore it from a copy, or delete it: training continues without this log"
     if parts[0] == CHECKPOINTS:
-        replay = f"--stages=replay --step={parts[-1]} makes it again"
-        return f"{delete}an unfinished run resumes from the checkpoint before, and {replay}"
+        return f"{delete}an unfinished run resumes from the checkpoint before"
     own = "" if why == "is missing" else "; move it elsewhere if it is a file of your own"
     return f"{delete}the same command makes it again{own}"
 

@@ -180,8 +180,8 @@ def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
 
 
 def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Take the rows of contrasts_loss_matched.csv, unless the runs' tables have changed since."""
-    contrasts = on_disk.read_loss_matched(folder, _folders(folder, runs))
+    """Take the rows of contrasts_loss_matched.csv."""
+    contrasts = on_disk.read_contrasts(folder, on_disk.LOSS_MATCHED)
     place = dict(zip(("setting", "before", "after", "held"), claim.contrast, strict=True))
     place |= {"quantity": claim.quantity, "positions": "all"}
     for column, value in place.items():

@@ -1,116 +1,113 @@
-"""At which gain over unigram a contrast is read, by which runs, and what the table says where there is
-nothing to read.
-"""
+"""At which gain over unigram a contrast is read, between which checkpoints, and by which runs."""
+
+import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from anisoscope.analysis import loss_matched, on_disk, run_summaries
-from anisoscope.analysis.loss_matched import Matched
+from anisoscope.analysis.loss_matched import GAIN
 from anisoscope.analysis.shapes import shapes
-from anisoscope.utils.settings import replace
+from anisoscope.config import variants
+from anisoscope.results import joined_files
 from tests import tiny
 from tests.analysis.synthetic_runs import made, sinks
 
 STEPS = "steps_to_gain_over_unigram"
+NAN = float("nan")
 
 
-def test_the_best_gain_is_that_of_the_constant_part(capsys):
-    gains = (-3.0, 0.5, 1.5, 1.25, 2.5)
-    log = [{"step": 10 * i, "kind": "valid", "gain_over_unigram": x} for i, x in enumerate(gains)]
-    log.append({"step": 20, "kind": "train", "gain_over_unigram": 9.0})
-    bare = [{"step": 10, "kind": "valid"}]
-    config = tiny.config(steps=40, schedule="constant", warmup_fraction=0.25, decay_fraction=0.25)
-    found = loss_matched.best_gains({"a": config, "b": config}, {"a": log, "b": bare})
-    assert found == {"a": 1.5, "b": None}
-    config = tiny.config(steps=40, schedule="cosine", warmup_fraction=0.25)
-    assert loss_matched.best_gains({"a": config}, {"a": log}) == {"a": 2.5}
-    assert "no constant part (a)" in capsys.readouterr().out
-    found = [loss_matched.bracket(log, level) for level in (1.5, 1.4, -4.0)]
-    assert found == [(10, 20), (10, 20), (0, 0)]
+def gaining(table, *gains, **train):
+    """The table of a run that has these gains at its steps 0, 1 and 10, without a decay."""
+    config = json.loads(table.attrs["config"])
+    config["train"] |= {"schedule": "constant", "warmup_fraction": 0.0, "decay_fraction": 0.0}
+    config["train"] |= {"steps": 10} | train
+    return table.assign_attrs(config=json.dumps(config)).assign({GAIN: ("step", list(gains))})
 
 
-def plan(tables, best):
+def contrast(tables):
     joined = run_summaries.join_runs(tables, {name: {} for name in tables})
-    return loss_matched.plan(joined, best)
+    return loss_matched.contrast_at_equal_gain(joined, tables)
 
 
-def write(tables, best, folder):
-    """Loss-matched contrasts of runs that have 2 bits at step 1 with a sink, else at step 10."""
-    joined, planned = (
-        run_summaries.join_runs(tables, {name: {} for name in tables}),
-        plan(tables, best),
-    )
-    cut = {
-        (name, 2.0): tables[name].sel(step=slice(None, 1 if "sink" in name else 10))
-        for matched in planned
-        for name in matched.runs
+@pytest.mark.parametrize(
+    ("gains", "train", "best"),
+    [
+        ((-3.0, 2.5, 1.5), {}, 2.5),
+        ((-3.0, 1.5, 2.5), {"decay_fraction": 0.5}, 1.5),  # the rate falls after step 5
+        ((2.5, 1.5, 1.0), {"warmup_fraction": 0.1}, 1.5),  # and grows until step 1
+        ((2.5, 1.5, 1.75), {"schedule": "cosine", "warmup_fraction": 0.1}, 1.75),
+        ((NAN, NAN, NAN), {}, NAN),
+    ],
+)
+def test_the_best_gain_is_that_of_the_constant_part(gains, train, best):
+    changes = {"schedule": "constant", "warmup_fraction": 0.0, "decay_fraction": 0.0} | train
+    config = tiny.config(steps=10, **changes)
+    found = loss_matched.best_gain(gaining(made(), *gains), config)
+    np.testing.assert_equal(found, best)
+    assert np.isnan(loss_matched.best_gain(made().drop_vars(GAIN), config))
+
+
+def test_each_run_is_read_between_the_checkpoints_on_both_sides_of_the_level():
+    """The level is what every run reaches that learns anything; the others are named."""
+    own = {"plain": [(0, 1, 4), (0, 2, 2), (0, -1, 0)], "sink": [(0, 2, 5), (-1, 0, 3), (0, 3, 3)]}
+    tables = {
+        name: gaining(table, *own[name[:-2]][int(name[-1])])
+        for name, table in sinks((0, 1, 2)).items()
     }
-    paths = loss_matched.write_loss_matched(planned, cut, {}, folder, joined, {})
-    assert [path.name for path in paths] == ["contrasts_loss_matched.csv", "loss_matched.csv"]
-    return cut, on_disk.read_loss_matched(folder, {})
+    by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
+    found = contrast(by_seed)
+    assert {*found.level} == {2.0}
+    assert {*found.without} == {"plain_2"}
+    found = found[found.positions == "all"].set_index("quantity")
+    row = found.loc[STEPS]
+    assert (row.before, row.after, row.pairs) == ("no sink", "sink", 2)
+    assert row.change == pytest.approx(((1 - (1 + 9 / 3)) + (1 + 9 * 2 / 3 - 1)) / 2)
+
+    def between(name, share):
+        ends = [shapes(tables[name].sel(step=slice(None, at))).growth[0].item() for at in (1, 10)]
+        return ends[0] + share * (ends[1] - ends[0])
+
+    changes = (
+        between("sink_0", 0) - between("plain_0", 1 / 3),
+        between("sink_1", 2 / 3) - between("plain_1", 0),
+    )
+    assert found.change["growth"] == pytest.approx(np.mean(changes))
+    assert changes[0] != pytest.approx(between("sink_0", 0) - between("plain_0", 1), rel=0.01)
 
 
-@pytest.fixture(scope="module")
-def tables():
-    return sinks((0, 1, 2))
+def test_two_conditions_are_one_contrast_whatever_differs_except_the_text():
+    pair = {"decoder": made(0), "encoder": made(0, causal=False)}
+    found = contrast({name: gaining(table, 0, 1, 2) for name, table in pair.items()})
+    assert {*found.setting} == {"model.mask, objective"}
+    assert (found.before[0], found.after[0]) == ("causal, next", "bidirectional, masked")
+    texts = {"one": made(0), "other": made(0, corpus="other")}
+    assert contrast({name: gaining(table, 0, 1, 2) for name, table in texts.items()}).empty
+    bare = {name: table.drop_vars(GAIN) for name, table in pair.items()}
+    assert contrast(bare).empty  # nothing was scored
 
 
 def test_runs_whose_scores_are_of_other_characters_are_not_compared(capsys):
-    masks = {"causal": {}, "window": {"model.mask": "window", "model.window": 2}}
-    masks["prefix"] = {"model.mask": "prefix", "model.prefix": 4}
-    configs = {name: replace(tiny.config(), changes) for name, changes in masks.items()}
-    found = {}
-    for after in ("window", "prefix"):
-        about = {"before": "causal", "after": after}
-        found[after] = loss_matched.scores_agree(
-            Matched(about, 1.0, ["causal", after], {}), configs
-        )
-    assert found == {"window": True, "prefix": False}
+    masks = {
+        "causal": {},
+        "window": {"model__mask": "window", "model__window": 2},
+        "prefix": {"model__mask": "prefix", "model__prefix": 4},
+    }
+    tables = {name: gaining(made(**changes), 0, 1, 2) for name, changes in masks.items()}
+    assert {*contrast(tables).after} == {"window 2"}
     assert "not causal → prefix" in capsys.readouterr().out
 
 
-def test_the_level_is_what_all_runs_reach_that_learn_anything(tables):
-    (one,) = plan(tables, dict(zip(tables, (2.0, 1.5, 2.5, 1.75, -0.5, None), strict=True)))
-    assert one.level == 1.5
-    assert one.about == {"setting": "model.sink", "before": "no sink", "after": "sink", "held": ""}
-    assert "never gains" in one.without["sink_1"]
-    assert "no gain over unigram" in one.without["sink_2"]
-    assert one.runs == ["plain_0", "plain_1", "plain_2", "sink_0"]
-
-
-def test_a_matched_pair_is_one_contrast_whatever_differs():
-    pair = {"decoder": made(0), "encoder": made(0, causal=False)}
-    (one,) = plan(pair, {"decoder": 2.0, "encoder": 1.0})
-    assert one.about["setting"] == "model.mask, objective"
-    assert (one.about["before"], one.about["after"]) == ("causal, next", "bidirectional, masked")
-    assert (
-        plan({"one": made(0), "other": made(0, corpus="other")}, {"one": 2.0, "other": 1.0}) == []
-    )
-
-
-def test_a_run_without_value_does_not_turn_the_contrast_round(tables, tmp_path):
-    """Runs come seed by seed, as in the ablation suites; the sign is that of after less before."""
-    by_seed = {name: tables[name] for name in sorted(tables, key=lambda name: name[-1])}
-    _, found = write(by_seed, dict.fromkeys(by_seed, 2.0) | {"sink_0": 0.0}, tmp_path)
-    row = found.set_index("quantity").loc[STEPS]
-    assert (row.before, row.after, row.pairs) == ("no sink", "sink", 2)
-    assert row.change == pytest.approx(-9)
-
-
-def test_each_run_is_read_where_it_crosses_and_a_run_without_value_has_an_empty_row(
-    tables, tmp_path
-):
-    cut, found = write(tables, dict.fromkeys(tables, 2.0) | {"plain_2": 0.0}, tmp_path)
-    assert set(found.level) == {2.0}
-    assert set(found.without) == {"plain_2"}
-    found = found[found.positions == "all"].set_index("quantity")
-    each = {name: shapes(table).middle_minus_ends[0].item() for (name, _), table in cut.items()}
-    pairs = [each[f"sink_{seed}"] - each[f"plain_{seed}"] for seed in (0, 1)]
-    assert found.change["middle_minus_ends"] == pytest.approx(np.mean(pairs))
-    assert found.change[STEPS] == pytest.approx(-9)
-    rows = pd.read_csv(tmp_path / "loss_matched.csv").set_index("run")
-    assert "never gains" in rows.loc["plain_2", "why_not"]
-    assert np.isnan(rows.loc["plain_2", "middle_minus_ends"])
-    assert rows.loc["sink_1", STEPS] == 1
+def test_a_primary_contrast_is_read_at_equal_gain(tmp_path):
+    """From the runs' tables to contrasts_loss_matched.csv and primary.csv."""
+    folders = {}
+    for name, table in sinks((0, 1)).items():
+        folders[name] = tmp_path / name
+        joined_files.write_table(gaining(table, 0, 1, 3), folders[name] / "results.nc")
+    named = variants.matched_contrasts({"bells": ("sink", "plain")}, {"middle_minus_ends": 0.1})
+    on_disk.write_experiment(folders, tmp_path, named)
+    found = on_disk.read_contrasts(tmp_path, on_disk.LOSS_MATCHED)
+    assert {*found.level} == {3.0}
+    first, told = found[found.role == "primary"].iloc[0], on_disk.read_primary(tmp_path).iloc[0]
+    assert np.isfinite(told.change)
+    assert told.change == -first.change

@@ -21,7 +21,10 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     where = folders(tables, tmp_path)
     (where["sink_1"] / "test.json").unlink()
     paths = on_disk.write_experiment(where, tmp_path, {})
-    assert [path.name for path in paths] == ["runs.nc", "runs.csv", "layers.csv", "contrasts.csv"]
+    assert [path.name for path in paths] == [
+        *("runs.nc", "runs.csv", "layers.csv", "contrasts.csv"),
+        "contrasts_loss_matched.csv",
+    ]
     rows, found = on_disk.read_runs(tmp_path)
     last = tables["sink_0"].isel(step=-1).sel(statistic="mean")
     row = rows.set_index("run").loc["sink_0"]

@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 
 from anisoscope.results import joined_files
-from anisoscope.sources import run_source, sweep
+from anisoscope.sources import run_source
 from anisoscope.utils.errors import RunError, UserError
-from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.sources.swept import exchanged, measured
@@ -67,29 +66,3 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         assert (folder / "results.nc").read_bytes() == whole
     joined_files.write_table(own, here / "4.nc")
     measured(config, folder)
-
-
-def test_a_checkpoint_beside_the_schedule_is_measured_there(run):
-    """As those of loss-matched contrasts: again when it has changed, and none that others are
-    compared with.
-    """
-    folder, config = run
-    config = replace(config, {"measure.families": ("similarity",), "measure.nulls": ()})
-    (folder / "beside" / "checkpoints").mkdir(parents=True)
-    (folder / "checkpoints" / "5").rename(folder / "beside" / "checkpoints" / "5")
-
-    def beside():
-        one = run_source.open_extra_checkpoints(config, tiny.corpus(), folder, "beside", [5], "run")
-        assert 5 not in one.store.steps()
-        with Stop() as stop:
-            return sweep.measure_missing(one, stop)["the residual stream"]
-
-    path = folder / "beside" / "measurements" / "5.nc"
-    assert beside() == {5}
-    assert beside() == set()
-    whole = joined_files.read_table(path)
-    joined_files.write_table(
-        whole.assign_attrs(checkpoints=json.dumps({5: "another network's"})), path
-    )
-    assert beside() == {5}
-    assert joined_files.read_table(path).equals(whole)

@@ -21,8 +21,8 @@ from anisoscope.subspaces import (
     tangent_gradients,
     tangent_stage,
 )
+from anisoscope.subspaces.run_tangents import NextStep
 from anisoscope.training import loop, objective
-from anisoscope.training.replay import NextStep
 from anisoscope.utils.errors import Stopped, UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
