@@ -6,6 +6,7 @@ Each function imports its dependencies when called, so that `import anisoscope` 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -187,19 +188,25 @@ def compare_models(
         return two_pretrained.compare_pretrained((a, b), texts, revisions, labels, settings)
 
 
-def open_run(folder: str | os.PathLike[str]) -> OpenRun:
-    """Open a trained run: its settings, text, checkpoints and model. Nothing is written.
+def open_run(
+    folder: str | os.PathLike[str], *, text: str | os.PathLike[str] | None = None
+) -> OpenRun:
+    """Open a trained run: its settings, text, checkpoints and model.
+
+    Nothing is written or downloaded. The text alone lies outside of the folder, and is read when
+    `.corpus` or `.windows` is first used.
 
     Args:
         folder: the folder of one run, such as runs/quickstart/decoder.
+        text: where the text lies now; by default where the run found it.
 
     Returns:
         An OpenRun: `.config`, `.corpus`, `.steps`, `.params(step)`, `.windows(count)`,
-        `.vectors(params, tokens)`. Steps that were never saved are trained again, in memory.
+        `.vectors(params, tokens)`.
 
     Raises:
-        ValueError: there is no run, or its text has changed since it was trained; the message is
-            one line.
+        ValueError: there is no run, its settings or a checkpoint have changed since it was
+            trained, or, when it is read, its text; the message is one line.
 
     >>> run = open_run("runs/quickstart/decoder")
     >>> params, tokens = run.params(run.steps[-1]), run.windows(4)
@@ -209,4 +216,6 @@ def open_run(folder: str | os.PathLike[str]) -> OpenRun:
     from anisoscope.sources import finished_run
 
     with as_value_error():
-        return finished_run.open_finished_run(folder)
+        run = finished_run.open_finished_run(folder, text)
+    readers = {name: as_value_error()(getattr(run, name)) for name in ("params", "read_corpus")}
+    return dataclasses.replace(run, **readers)

@@ -9,7 +9,6 @@ from typing import Any
 from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files, step_files
 from anisoscope.results.step_files import STREAM, TANGENTS
-from anisoscope.sources import run_source
 from anisoscope.training import checkpoint, log
 from anisoscope.utils import checksums, files, folder
 from anisoscope.utils.checksums import NAME
@@ -69,7 +68,7 @@ def compare_checksums(run: pathlib.Path) -> Iterator[Damage]:
 
 def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]:
     """Check what files contain: leaves of checkpoints, steps of tables, order of the log."""
-    settings = run_source.run_settings(config) if config else None
+    settings = folder.run_settings(config) if config else None
     checks: dict[str, Callable] = {
         log.NAME: lambda path: log.check_order(log.read_log(run), path),
         log.SCORE: lambda path: check_score(run, config),
@@ -88,7 +87,7 @@ def check_contents(run: pathlib.Path, config: Config | None) -> Iterator[Damage]
     for name in sorted({checksums.restored_unit(name) for name in names} - {*names}):
         place, step = (run / name).parent, pathlib.Path(name).name
         if step.isdecimal():
-            store = checkpoint.CheckpointReader(place)
+            store = checkpoint.CheckpointReader(place, run=None)
             yield from attempt(name, store.check, int(step))
 
 

@@ -4,14 +4,19 @@ from dataclasses import dataclass
 
 from anisoscope.utils.settings import seed_setting, setting
 
+# With larger settings sizes of arrays overflow before memory can be counted.
+MOST_WIDTH, MOST_CONTEXT, MOST_EXPANSION = 2**17, 2**16, 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    layers: int = setting(6, "number of Transformer blocks", low=1)
-    width: int = setting(512, "width of the residual stream", low=1)
+    layers: int = setting(6, "number of Transformer blocks", low=1, high=4096)
+    width: int = setting(512, "width of the residual stream", low=1, high=MOST_WIDTH)
     heads: int = setting(8, "attention heads per block; a divisor of width", low=1)
-    context: int = setting(512, "context length in characters", low=2)
-    expansion: int = setting(4, "feed-forward width as a multiple of the model width", low=1)
+    context: int = setting(512, "context length in characters", low=2, high=MOST_CONTEXT)
+    expansion: int = setting(
+        4, "feed-forward width as a multiple of the model width", low=1, high=MOST_EXPANSION
+    )
     mask: str = setting(
         "causal", "attention mask: causal (decoder), bidirectional (encoder), prefix, window, leak"
     )

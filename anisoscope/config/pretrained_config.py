@@ -59,7 +59,7 @@ class PretrainedConfig:
         default_factory=lambda: MeasureConfig(batches=2, families=DEFAULT_MODEL_FAMILIES)
     )
     tangents: TangentsConfig = field(default_factory=TangentsConfig)
-    window: int = setting(256, "window length in tokens, or in frames of speech", low=2)
+    window: int = setting(256, "window length in tokens, or in frames of speech", low=2, high=2**20)
     characters: int | None = setting(
         None, "mean characters per window, which sets its length in tokens; None: `window`", low=8
     )

@@ -4,9 +4,12 @@ from dataclasses import dataclass, field
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.utils.compiled import CACHE
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import MeshConfig, fraction, seed_setting, setting, within
 
 SOURCES = ("enwik8", "pydoc")
+MOST_RUNS = 1000  # of an experiment's variant, one for each pair of seeds
+MOST_CHECKPOINTS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +26,7 @@ class DataConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainConfig:
-    steps: int = setting(10_000, "training steps (parameter updates)", low=0)
+    steps: int = setting(10_000, "training steps (parameter updates)", low=0, high=10**9)
     batch_size: int = setting(64, "windows per training step, over all devices", low=1)
     optimizer: str = setting(
         "adamw", "adamw, muon or sgd; muon and sgd update the blocks' matrices, AdamW the rest"
@@ -53,15 +56,23 @@ class TrainConfig:
         (), "layers with the penalty; 0: embedding, l: after block l; (): all blocks", low=0
     )
     accumulate: int = setting(1, "micro-batches per step (gradient accumulation)", low=1)
-    steps_per_call: int = setting(32, "largest number of steps in a compiled call", low=1)
+    steps_per_call: int = setting(
+        32, "largest number of steps in a compiled call", low=1, high=10_000
+    )
     log_every: int = setting(10, "steps between log lines", low=1)
     seed: int = seed_setting(0, "random seed of the initial parameters")
     data_seed: int | None = seed_setting(None, "random seed of windows and masks; None: seed")
     num_seeds: int = setting(
-        1, "number of weight seeds, counted up from seed; each runs with every data seed", low=1
+        1,
+        "number of weight seeds, counted up from seed; each runs with every data seed",
+        low=1,
+        high=MOST_RUNS,
     )
     num_data_seeds: int | None = setting(
-        None, "number of data seeds, counted up from data_seed; None: num_seeds", low=1
+        None,
+        "number of data seeds, counted up from data_seed; None: num_seeds",
+        low=1,
+        high=MOST_RUNS,
     )
 
 
@@ -91,7 +102,7 @@ class CheckpointConfig:
 class WatchConfig:
     """Geometry of training batches, computed cheaply during training (training/watch.py)."""
 
-    every: int = setting(0, "steps between measurements of the training batch; 0: never", low=0)
+    every: int = setting(0, "steps between measurements of the batch; 0: never", low=0, high=10**9)
     points: int = setting(256, "positions of the batch in a point cloud", low=8)
 
 
@@ -114,7 +125,10 @@ def seed_pairs(train: TrainConfig) -> list[tuple[int, int]]:
     first = train.seed if train.data_seed is None else train.data_seed
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
     for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
-        within(f"train.{name}", value, 1, None)
+        within(f"train.{name}", value, 1, MOST_RUNS)
+    if train.num_seeds * count > MOST_RUNS:
+        what = f"train.num_seeds={train.num_seeds} × {count} data seeds"
+        raise UserError(f"{what} are more than {MOST_RUNS:,} runs; lower train.num_seeds")
     return [(train.seed + i, first + j) for i in range(train.num_seeds) for j in range(count)]
 
 
@@ -123,3 +137,10 @@ def checkpoint_steps(config: RunConfig) -> list[int]:
     last, every = config.train.steps, config.checkpoint.every
     powers = (2**power for power in range(10) if 2**power <= last)
     return sorted({0, *powers, *range(every, last + 1, every), last})
+
+
+def check_checkpoints(config: RunConfig) -> None:
+    """Raise UserError where a run would keep too many checkpoints to list."""
+    if (count := config.train.steps // config.checkpoint.every) > MOST_CHECKPOINTS:
+        what = f"checkpoint.every={config.checkpoint.every} keeps {count:,} checkpoints"
+        raise UserError(f"{what}, {MOST_CHECKPOINTS:,} at most; raise it or lower train.steps")

@@ -5,6 +5,7 @@ Every combination of `norm_orders`, `masks`, `embeddings` and `targets` is measu
 
 from dataclasses import dataclass
 
+from anisoscope.config.model_config import MOST_CONTEXT, MOST_EXPANSION, MOST_WIDTH
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, check_fields, setting
 
@@ -23,13 +24,17 @@ LARGEST = 100_000  # with a larger bias, float32 keeps less than two digits of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UntrainedConfig:
-    width: int = setting(768, "width of the residual stream", low=1)
+    width: int = setting(768, "width of the residual stream", low=1, high=MOST_WIDTH)
     heads: int = setting(12, "attention heads per block; a divisor of width", low=1)
-    expansion: int = setting(4, "feed-forward width as a multiple of the model width", low=1)
-    blocks: int = setting(1, "number of blocks, each with its own random weights", low=1)
-    vocabulary: int = setting(30_522, "rows of the embedding table (BERT's by default)", low=2)
-    sequences: int = setting(16, "sequences per measurement", low=1)
-    context: int = setting(512, "tokens per sequence", low=2)
+    expansion: int = setting(
+        4, "feed-forward width as a multiple of the model width", low=1, high=MOST_EXPANSION
+    )
+    blocks: int = setting(1, "number of blocks, each with its own random weights", low=1, high=4096)
+    vocabulary: int = setting(
+        30_522, "rows of the embedding table (BERT's by default)", low=2, high=2**24
+    )
+    sequences: int = setting(16, "sequences per measurement", low=1, high=2**16)
+    context: int = setting(512, "tokens per sequence", low=2, high=MOST_CONTEXT)
     sigma: float = setting(
         0.02, "standard deviation of the initial weights before truncation", low=1e-6, high=1
     )
@@ -64,7 +69,9 @@ class UntrainedConfig:
         choices=CHOICES["targets"],
         nonempty=True,
     )
-    seeds: int = setting(4, "repetitions with new weights, tokens and bias direction", low=1)
+    seeds: int = setting(
+        4, "repetitions with new weights, tokens and bias direction", low=1, high=1000
+    )
     seed: int = setting(0, "first random seed", low=0, high=LARGEST_SEED - 2**16)
 
 
@@ -95,10 +102,15 @@ class CurvedConfig:
         high=1e3,
         nonempty=True,
     )
-    dimension: int = setting(2, "dimension of the manifold", low=1)
-    width: int = setting(16, "dimension of the space in which the manifold is embedded")
+    dimension: int = setting(2, "dimension of the manifold", low=1, high=MOST_WIDTH)
+    width: int = setting(
+        16, "dimension of the space in which the manifold is embedded", low=2, high=MOST_WIDTH
+    )
     types: int = setting(
-        4096, "distinct points of the manifold, in pairs u and -u about the base point", low=16
+        4096,
+        "distinct points of the manifold, in pairs u and -u about the base point",
+        low=16,
+        high=2**24,
     )
     spreads: tuple[float, ...] = setting(
         SPREADS, "standard deviations of a tangent coordinate", low=1e-3, high=1e3, nonempty=True
@@ -109,8 +121,8 @@ class CurvedConfig:
     biased_spread: float = setting(
         0.05, "standard deviation of a tangent coordinate before weighting", low=1e-3, high=1e3
     )
-    draws: int = setting(4096, "points sampled by weight, with replacement", low=16)
-    seeds: int = setting(16, "repetitions with new points, targets and rotation", low=1)
+    draws: int = setting(4096, "points sampled by weight, with replacement", low=16, high=2**24)
+    seeds: int = setting(16, "repetitions with new points, targets and rotation", low=1, high=1000)
     seed: int = setting(0, "first random seed", low=0, high=LARGEST_SEED - 2**16)
 
 

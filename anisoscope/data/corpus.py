@@ -10,6 +10,7 @@ import hashlib
 import lzma
 import platform
 import re
+import stat
 import sys
 import zipfile
 import zlib
@@ -61,13 +62,13 @@ class Corpus:
         return record | {"vocabulary": list(self.vocabulary), "characters": sizes}
 
 
-def load_corpus(config: DataConfig, context: int) -> Corpus:
-    """Read, verify, clean if configured, and split a text.
+def load_corpus(config: DataConfig, context: int, download: bool = True) -> Corpus:
+    """Read, verify, clean if configured, and split a text; `download` allows a download.
 
     Raises:
         UserError: The text cannot be read, is too long, or a split is shorter than context + 1.
     """
-    text, name, origin = _read(config)
+    text, name, origin = _read(config, download)
     if config.clean:
         with progress_bar(
             None, "cleaning", "B", total=len(text), unit_scale=True, leave=False
@@ -91,7 +92,7 @@ def load_corpus(config: DataConfig, context: int) -> Corpus:
     return Corpus(name, vocabulary, train, valid, test, sha256, origin)
 
 
-def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
+def _read(config: DataConfig, download: bool) -> tuple[bytes | bytearray, str, str]:
     """Read the text, its name and its origin."""
     if config.source == "pydoc":
         if config.path is not None:
@@ -102,7 +103,7 @@ def _read(config: DataConfig) -> tuple[bytes | bytearray, str, str]:
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
         return text, f"pydoc ({python})", python
     if config.path is None:
-        text = enwik8_dataset_builder.read_enwik8(Path(config.cache).expanduser())
+        text = enwik8_dataset_builder.read_enwik8(Path(config.cache).expanduser(), download)
         return text, "enwik8", enwik8_dataset_builder.URL
     path = Path(config.path).expanduser()
     text = read_text(path, None if config.clean else LARGEST * 100 // 90 + 1)
@@ -156,6 +157,9 @@ def read_text(path: Path, longest: int | None = None) -> bytes:
         if path.is_dir():
             return _read_folder(path, longest)
         state = path.stat()
+        if not stat.S_ISREG(state.st_mode):
+            what = "is a device or a pipe, not a file"
+            raise UserError(f"data.path {path} {what}; name a text with --config.data.path=")
         if state.st_size > longest:
             raise UserError(f"{too_long}; take a part")
         with open(path, "rb") as file:

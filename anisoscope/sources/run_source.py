@@ -39,8 +39,8 @@ from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import RunError, UserError
-from anisoscope.utils.folder import ANYWHERE
-from anisoscope.utils.settings import flat, replace, to_dict
+from anisoscope.utils.folder import digest_run, run_settings
+from anisoscope.utils.settings import replace
 
 PREVIOUS = (
     "step of the checkpoint that cka_previous and neighbor_overlap_previous compare with; -1: none"
@@ -49,7 +49,7 @@ PREVIOUS = (
 
 def open_run_source(config: Config, corpus: Corpus, run: pathlib.Path, name: str) -> "RunSource":
     """Open the scheduled checkpoints of a run."""
-    store = CheckpointReader(run / "checkpoints")
+    store = CheckpointReader(run / "checkpoints", run=digest_run(config, corpus.sha256))
     return RunSource(config, corpus, run, name, checkpoint_steps(config), store)
 
 
@@ -204,12 +204,6 @@ def check_measurable(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     mesh.make_mesh(config.mesh)
     draw_probe(config, corpus)
     check_tables(open_run_source(config, corpus, run, ""))
-
-
-def run_settings(config: Config) -> dict[str, Any]:
-    """List what all sessions of a run must share, by dotted name."""
-    settings = flat(to_dict(config))
-    return {name: value for name, value in settings.items() if not name.startswith(ANYWHERE)}
 
 
 def run_attributes(config: Config, corpus: Corpus, name: str) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.train_program import make_train_program
 from anisoscope.utils import mesh
+from anisoscope.utils.folder import digest_run
 from anisoscope.utils.settings import to_dict
 
 
@@ -66,7 +67,9 @@ class RunStudy(tangent_stage.Study):
         name: str,
         other: pathlib.Path | None = None,
     ):
-        self.steps, self.store = checkpoint_steps(config), CheckpointReader(run / "checkpoints")
+        identity = digest_run(config, corpus.sha256)
+        self.steps = checkpoint_steps(config)
+        self.store = CheckpointReader(run / "checkpoints", run=identity)
         super().__init__(RunSource(config, corpus, run, name, self.steps, self.store))
         self.config, self.corpus, self.tangents = config, corpus, config.tangents
         self.other = other

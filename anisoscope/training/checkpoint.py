@@ -1,8 +1,8 @@
 """Save and restore checkpoints; the only file that uses Orbax.
 
-A checkpoint holds the items `params` and `train` (optimizer state, step). Its metadata has a sha256
-digest of every leaf (digests.py), which is checked at each restore: Orbax restores flipped bits without an
-error.
+A checkpoint holds the items `params` and `train` (optimizer state, step). Its metadata has the digest
+of its run, the shapes of the parameters, and a sha256 digest of every leaf (digests.py). All are
+checked at each restore: Orbax restores flipped bits without an error.
 """
 
 import contextlib
@@ -17,7 +17,6 @@ import jax
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.training import digests
 from anisoscope.training.digests import leaf_digests
 from anisoscope.training.step import State
 from anisoscope.utils import checksums, memory, processes
@@ -26,6 +25,7 @@ from anisoscope.utils.errors import RunError
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
 RENAMED = "it was saved at a step other than {} and then renamed"
+OTHER_RUN = "it is of a run with other settings, another seed or another text"
 DELETE = "delete it; the same command then resumes from the previous checkpoint"
 
 
@@ -40,9 +40,13 @@ def saved_steps(folder: pathlib.Path) -> list[int]:
 
 
 class CheckpointReader:
-    """Checkpoints of a run for reading; no process waits for another."""
+    """Checkpoints of a run for reading; no process waits for another.
 
-    def __init__(self, folder: pathlib.Path):
+    `run` is the digest of the run (`folder.digest_run`); with None, those of any run are read.
+    """
+
+    def __init__(self, folder: pathlib.Path, run: str | None):
+        self._run = run
         self._folder, self._steps = folder.absolute(), saved_steps(folder)
         self._alone, process = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = process
@@ -59,7 +63,16 @@ class CheckpointReader:
 
     def restore_params(self, step: int) -> Any:
         """Restore the parameters alone, as NumPy arrays, without a model or an optimizer."""
-        return self._restore(step, self._abstract(step, ["params"]))["params"]
+        try:
+            shapes = self._record(step)["params"]
+            abstract = jax.tree.map(
+                lambda leaf: np.empty(leaf["shape"], leaf["dtype"]),
+                shapes,
+                is_leaf=lambda node: "dtype" in node,
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self._damaged(step, error) from error
+        return self._restore(step, {"params": abstract})["params"]
 
     def check(self, step: int) -> None:
         """Raise RunError where a leaf has changed since it was saved, whatever its shape."""
@@ -70,15 +83,28 @@ class CheckpointReader:
     def digest(self, step: int) -> str | None:
         """Digest the saved parameters without restoring them; None where they cannot be read."""
         try:
-            record = json.loads((self._path(step) / METADATA).read_bytes())
-            leaves = record["custom_metadata"]["sha256"].items()
+            leaves = self._record(step)["sha256"].items()
             params = sorted(leaf for leaf in leaves if leaf[0].startswith("['params']"))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return hashlib.sha256(json.dumps(params).encode()).hexdigest()
 
+    def check_run(self) -> None:
+        """Raise RunError where a checkpoint is of another run, without restoring it."""
+        for step in self.steps():
+            try:
+                belongs = self._record(step)["run"] == self._run
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise self._damaged(step, error) from error
+            if not belongs:
+                raise self._damaged(step, OTHER_RUN)
+
     def _path(self, step: int) -> pathlib.Path:
         return self._folder / str(step)
+
+    def _record(self, step: int) -> dict[str, Any]:
+        """Read what `save` has recorded; Orbax's own reader keeps memory at every call."""
+        return json.loads((self._path(step) / METADATA).read_bytes())["custom_metadata"]
 
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         with self._alone:
@@ -100,14 +126,17 @@ class CheckpointReader:
         """Restore items and compare the digests of their leaves, by path where paths are known."""
         try:
             items = self._load(step, abstract)
-            written = self._metadata(step).custom_metadata["sha256"]
-        except Exception as error:
+            record = self._record(step)
+            run, written = record["run"], record["sha256"]
+        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
             raise self._damaged(step, error) from error
+        if self._run not in (None, run):
+            raise self._damaged(step, OTHER_RUN)
+        found = leaf_digests(items)
         if not by_path:
-            if not digests.match_in_any_order(items, [*written.values()]):
+            if sorted(found.values()) != sorted(written.values()):
                 raise self._damaged(step, "a leaf has changed since it was saved")
             return items
-        found = leaf_digests(items, written)
         ((leaf, digest),) = leaf_digests({"train": {"step": np.int32(step)}}).items()
         if written.get(leaf, digest) != digest:
             raise self._damaged(step, RENAMED.format(step))
@@ -131,11 +160,12 @@ class CheckpointReader:
 class Checkpoints(CheckpointReader):
     """The checkpoints of a run that is trained; processes wait for one another.
 
-    A step that is not in `kept` (None: all are kept) is deleted by the next save.
+    A step that is not in `kept` (None: all are kept) is deleted by the next save. `run` is the
+    digest of the run, which every checkpoint records.
     """
 
-    def __init__(self, folder: pathlib.Path, kept: list[int] | None):
-        super().__init__(folder)
+    def __init__(self, folder: pathlib.Path, kept: list[int] | None, run: str):
+        super().__init__(folder, run=run)
         self._failed, self._saving = False, None  # the step that is being written, and by what
         if kept is not None and processes.is_first():
             for step in {*self._steps} - {*kept}:  # the next save deletes it
@@ -172,7 +202,7 @@ class Checkpoints(CheckpointReader):
         now = leaf_digests(items)
         if step in self.steps():
             try:
-                saved = leaf_digests(self._restore(step, items), now)
+                saved = leaf_digests(self._restore(step, items))
             except RunError as error:
                 raise RunError(f"{error}; {DELETE}") from error
             if saved != now:
@@ -180,7 +210,11 @@ class Checkpoints(CheckpointReader):
                 raise RunError(f"checkpoint {self._path(step)} {what}; {DELETE}")
             return
         try:
-            options = {"force": True, "custom_metadata": {"sha256": now}}
+            shapes = jax.tree.map(
+                lambda leaf: {"dtype": str(leaf.dtype), "shape": leaf.shape}, state.params
+            )
+            record = {"run": self._run, "params": shapes, "sha256": now}
+            options = {"force": True, "custom_metadata": record}
             response = self._orbax.save_checkpointables_async(step, items, **options)
             if response is None:
                 raise RuntimeError("Orbax declined")

@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
+from anisoscope.config.variants import single_runs
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
 from anisoscope.training import evaluate, log, optimizer
@@ -28,6 +29,7 @@ from anisoscope.training.train_program import Program, check_step_memory, make_t
 from anisoscope.utils import processes
 from anisoscope.utils.errors import RunError
 from anisoscope.utils.files import write_json
+from anisoscope.utils.folder import digest_run
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import progress_bar
 
@@ -68,9 +70,11 @@ def train(
         print(f"{name}: trained already, {last} steps, in {place}")
         return
     with contextlib.ExitStack() as stack:
-        kept = checkpoint_steps(config)
         # the runs, in the order in which their states are stacked
-        runs = [open_seed_run(run, folder, kept, stack) for run, folder in folders.items()]
+        runs = [
+            open_seed_run(run, folders[run], single, corpus, stack)
+            for run, single in zip(folders, single_runs(config).values(), strict=True)
+        ]
         program = make_train_program(config, corpus)
         state = resume(runs, program)
         now = int(state.step[0])
@@ -96,10 +100,15 @@ def train(
 
 
 def open_seed_run(
-    name: str, folder: pathlib.Path, kept: list[int], stack: contextlib.ExitStack
+    name: str,
+    folder: pathlib.Path,
+    config: RunConfig,
+    corpus: Corpus,
+    stack: contextlib.ExitStack,
 ) -> SeedRun:
     """Open the run of a seed, its log at its newest checkpoint, until the stack closes."""
-    store = stack.enter_context(Checkpoints(folder / "checkpoints", kept))
+    kept, identity = checkpoint_steps(config), digest_run(config, corpus.sha256)
+    store = stack.enter_context(Checkpoints(folder / "checkpoints", kept, identity))
     saved = max(store.steps(), default=-1)
     if saved < 0:
         later = any(line["step"] > 0 for line in log.read_log(folder))

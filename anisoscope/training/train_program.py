@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from anisoscope.config.run_config import RunConfig, checkpoint_steps, seed_pairs
+from anisoscope.config.run_config import RunConfig, check_checkpoints, checkpoint_steps, seed_pairs
 from anisoscope.data.corpus import Corpus, load_corpus
 from anisoscope.models import model_settings, transformer
 from anisoscope.training import evaluate, optimizer, step
@@ -58,20 +58,37 @@ def check_program(
     if rows % devices.size:
         limit = f"it must be a multiple of the {devices.size} devices"
         raise UserError(f"train.batch_size / train.accumulate is {rows}; {limit}")
+    check_memory(least_memory(config, corpus.vocab_size, devices), "at least ")
     evaluate.check_evaluation(config, corpus, rows)
     return devices, rows
+
+
+def least_memory(config: RunConfig, vocab_size: int, devices: jax.sharding.Mesh) -> int:
+    """Count bytes of a device that a step cannot do without, before anything is allocated.
+
+    They are the parameters, their gradients and a moment, the residual stream and the logits.
+    """
+    model, train = config.model, config.train
+    block = (4 + 2 * model.expansion) * model.width**2
+    parameters = model.layers * block + (vocab_size + model.context) * model.width
+    positions = train.batch_size // train.accumulate * model.context
+    activations = positions * (model.layers * model.width + vocab_size)
+    return 4 * (3 * parameters // devices.shape["fsdp"] + activations // devices.size)
+
+
+def check_memory(needed: int, words: str = "") -> None:
+    """Raise UserError where a device does not have this memory."""
+    if (room := available()) is not None and needed > room:
+        what = f"a step takes {words}{format_bytes(needed)} of memory"
+        raise UserError(f"{what}, and {format_bytes(room)} are available: {MEMORY_ADVICE}")
 
 
 def check_step_memory(program: Program, state: step.State) -> int:
     """Compile the program for this, maybe abstract, state; return a step's bytes if they fit."""
     arguments = state, program.tokens_N, program.data_R, jnp.int32(1)
     sizes = program.steps.lower(*arguments).compile().memory_analysis()
-    needed, room = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes, available()
-    if room is not None and needed > room:
-        what = (
-            f"a step takes {format_bytes(needed)} of memory, and {format_bytes(room)} are available"
-        )
-        raise UserError(f"{what}: {MEMORY_ADVICE}")
+    needed = sizes.argument_size_in_bytes + sizes.temp_size_in_bytes
+    check_memory(needed)
     return needed
 
 
@@ -165,6 +182,7 @@ def check_trainable(config: RunConfig) -> None:
     """Raise UserError, one line, where a run cannot be trained."""
     train = config.train
     check_fields(config)
+    check_checkpoints(config)
     choose("objective", config.objective, OBJECTIVES)
     choose("train.optimizer", train.optimizer, OPTIMIZERS)
     choose("train.schedule", train.schedule, SCHEDULES)

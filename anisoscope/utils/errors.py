@@ -9,6 +9,7 @@ ADVICE = {
     (errno.EMFILE, errno.ENFILE): f"raise the limit with ulimit -n 1024, {RESUMES}",
     (errno.ENOSPC, errno.EDQUOT, errno.EFBIG): f"free space on the disk, {RESUMES}",
     (errno.EACCES, errno.EPERM): f"change the permissions of the file or its folder, {RESUMES}",
+    (errno.ELOOP,): "name another path: this one leads through a link to itself",
     (errno.EROFS,): "name a folder on another disk with --workdir= or --figures=",
 }
 
@@ -34,10 +35,10 @@ class LostProcessError(Exception):
 
 @contextlib.contextmanager
 def as_value_error() -> Iterator[None]:
-    """Raise a UserError as the ValueError that callers of the library expect."""
+    """Raise a UserError or RunError as the ValueError that callers of the library expect."""
     try:
         yield
-    except UserError as error:
+    except (UserError, RunError) as error:
         raise ValueError(str(error)) from error
 
 

@@ -2,6 +2,8 @@
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import pathlib
 import platform
@@ -96,6 +98,18 @@ def check_same_settings(path: pathlib.Path, now: dict) -> None:
         raise UserError(f"{path.parent} holds a run with other settings: {different}; {advice}")
 
 
+def run_settings(config: Any) -> dict[str, Any]:
+    """List what all sessions of a run must share, by dotted name."""
+    settings = flat(to_dict(config))
+    return {name: value for name, value in settings.items() if not name.startswith(ANYWHERE)}
+
+
+def digest_run(config: Any, corpus_sha256: str) -> str:
+    """Digest what makes a run, seeds included: its settings and its text."""
+    identity = run_settings(config) | {"corpus_sha256": corpus_sha256}
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+
+
 def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
     """Read environment.json; raise UserError if it is damaged or names another corpus."""
     path, advice = folder / "environment.json", "move it elsewhere; the command writes a new file"
@@ -104,8 +118,10 @@ def check_corpus(folder: pathlib.Path, corpus: dict | None) -> dict[str, Any]:
         raise UserError(f"{path} is damaged; {advice}")
     before = record["corpus"]
     if corpus and "sha256" in corpus and before.get("sha256") != corpus["sha256"]:
-        then, now = (f"{x.get('name')}, sha256 {x.get('sha256')}" for x in (before, corpus))
-        what = f"{folder} was trained on another corpus ({then}; now {now})"
+        then, now = (f"{x.get('name')} from {x.get('origin')}" for x in (before, corpus))
+        digests = (f"{str(x.get('sha256'))[:12]}…" for x in (before, corpus))
+        what = f"{folder} was trained on another corpus: {then}, now {now}"
+        what = f"{what} (sha256 {', now '.join(digests)})"
         raise UserError(f"{what}; pass the first corpus, or name another folder")
     return record
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -66,6 +67,8 @@ def check_fields(config: Any) -> None:
         for item in value if isinstance(value, tuple) else (value,):
             if choices:
                 choose(name, item, choices)
+            if isinstance(item, float) and not math.isfinite(item):
+                raise UserError(f"{name} is {item}; it must be a finite number")
             within(name, item, limits["low"], limits["high"])
 
 

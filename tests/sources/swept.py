@@ -1,5 +1,6 @@
 """What tests of the sweep share: a run measured, and changed."""
 
+import json
 import shutil
 
 import jax.numpy as jnp
@@ -36,9 +37,11 @@ def traces(monkeypatch):
 
 def exchanged(folder, step, other):
     """Replace the checkpoint of a step by another one, as if training again gave another result."""
-    params = checkpoint.CheckpointReader(folder / "checkpoints").restore_params(other)
+    params = checkpoint.CheckpointReader(folder / "checkpoints", run=None).restore_params(other)
     shutil.rmtree(folder / "checkpoints" / str(step))
-    with checkpoint.Checkpoints(folder / "checkpoints", None) as store:
+    metadata = (folder / "checkpoints" / str(other) / checkpoint.METADATA).read_text()
+    run = json.loads(metadata)["custom_metadata"]["run"]
+    with checkpoint.Checkpoints(folder / "checkpoints", None, run) as store:
         store.save(step, State(params, {}, jnp.int32(step)))
 
 

@@ -3,6 +3,7 @@ planted clouds in place of what their models compute.
 """
 
 import dataclasses
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -35,7 +36,9 @@ class Planted(OpenRun):
 
 
 def planted(first, config=CONFIG, text=None):
-    return Planted(config, text or tiny.corpus(8000), [0, 6], lambda step: first)
+    text = text or tiny.corpus(8000)
+    readers = (lambda step: first), (lambda: text)
+    return Planted(Path("run"), config, text.vocab_size, [0, 6], *readers)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ def train(config, folder):
 
 
 def store_of(folder):
-    return checkpoint.CheckpointReader(folder / "checkpoints")
+    return checkpoint.CheckpointReader(folder / "checkpoints", run=None)
 
 
 def everything(folder, config):
@@ -136,6 +136,9 @@ def test_a_damaged_newest_checkpoint_is_named_and_deleted_it_comes_back(unscored
     with pytest.raises(RunError, match=r"checkpoints/6 is damaged: .*; delete it; the same"):
         train(tiny.config(), unscored)
     shutil.rmtree(unscored / "checkpoints" / "6")
+    # a copy of another run's: here, of this one under a seed that is not its own
+    with pytest.raises(RunError, match=r"checkpoints/5 .* another seed or another text; delete it"):
+        train(tiny.config(seed=1), unscored)
     train(tiny.config(), unscored)
     assert everything(unscored, tiny.config()) == never_stopped[0]
 

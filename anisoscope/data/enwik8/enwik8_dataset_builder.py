@@ -62,11 +62,16 @@ KEPT = Path("enwik8", str(Builder.VERSION))
 builder = functools.partial(Builder, file_format="array_record")
 
 
-def read_enwik8(cache: Path) -> bytearray:
-    """Read the 100,000,000 bytes; download them where `cache` lacks the text and enwik8.zip."""
+def read_enwik8(cache: Path, download: bool = True) -> bytearray:
+    """Read the 100,000,000 bytes; where `cache` lacks the text, prepare it from enwik8.zip.
+
+    With `download`, that file is downloaded where it is missing; without, nothing is prepared.
+    """
     try:
         if text := _read_prepared(cache):
             return text
+        if not download:
+            raise UserError(f"data.cache={cache} holds no enwik8; pass text= with its path")
         cache.mkdir(parents=True, exist_ok=True)
         # a second run waits, and finds the text prepared
         with files.locked_file(cache / "enwik8.lock", wait=True):

@@ -124,7 +124,8 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     params = jax.tree.map(
         lambda x: 4 * x + 0.05, build(model, text.vocab_size, "float32").init(jax.random.key(0))
     )
-    run = OpenRun(config, text, [6], lambda step: params)
+    readers = (lambda step: params), (lambda: text)
+    run = OpenRun(tmp_path, config, text.vocab_size, [6], *readers)
     tokenizer = own_in_torch.byte_tokenizer(text.vocabulary)
     tiny_models.save(own_in_torch.in_torch(model, params), tmp_path / "gpt2", tokenizer)
     theirs = begin(tmp_path, "theirs", tmp_path / "gpt2")
@@ -139,7 +140,9 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     assert found.attrs["first_model"].endswith("step 6")
     other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
     monkeypatch.setattr(
-        two_pretrained, "open_finished_run", lambda path: dataclasses.replace(run, corpus=other)
+        two_pretrained,
+        "open_finished_run",
+        lambda path: dataclasses.replace(run, read_corpus=lambda: other),
     )
     with pytest.raises(UserError, match="no points in common: text_sha256="):
         two_pretrained.open_pretrained_pair(str(tmp_path / "ours"), theirs)
