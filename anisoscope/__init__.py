@@ -46,8 +46,6 @@ __all__ = [
     "to_frame",
     "trainer_callback",
 ]
-COMPILES = ("compare", "compare_models", "make_measure", "measure", "measure_attention")
-COMPILES += ("measure_model", "measure_step", "metrics")
 SUBPACKAGES = ("metrics", "models", "plot")
 MODULES = {  # public name: its module; names not listed are in api.py
     "compare": "sources.two_models",
@@ -62,10 +60,6 @@ MODULES = {  # public name: its module; names not listed are in api.py
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is used, so that the command checks its input before JAX loads."""
-    if name in COMPILES:
-        from anisoscope.utils import compiled
-
-        compiled.keep_for_library()
     if name in SUBPACKAGES:
         return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:

@@ -5,14 +5,14 @@ Each function imports its dependencies when called, so that `import anisoscope` 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.utils.errors import as_value_error
+from anisoscope.utils.extras import required_by
 from anisoscope.utils.progress import library_call
 
 if TYPE_CHECKING:
@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     Model = (
         str | os.PathLike[str] | PreTrainedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
     )
-
-
-@contextlib.contextmanager
-def needs_torch(name: str) -> Iterator[None]:
-    """Say how to install what a function on pretrained models imports."""
-    try:
-        yield
-    except ImportError as error:
-        raise ImportError(f'{name}: {error}; pip install "anisoscope[pretrained]"') from error
 
 
 def measure_model(
@@ -101,7 +92,7 @@ def measure_model(
     >>> table.positions.values.tolist()
     ['all', 'without_first_token']
     """
-    with needs_torch("measure_model"):
+    with required_by("measure_model"):
         from anisoscope.sources.hf import measure_model
 
     import jax
@@ -171,7 +162,7 @@ def compare_models(
     >>> print(f"{float(value[1, 1]):.3f}")  # of a model with itself
     1.000
     """
-    with needs_torch("compare_models"):
+    with required_by("compare_models"):
         from anisoscope.sources.hf import two_pretrained
 
     import jax
@@ -207,13 +198,15 @@ def open_run(
     Raises:
         ValueError: there is no run, its settings or a checkpoint have changed since it was
             trained, or, when it is read, its text; the message is one line.
+        ImportError: a library of training is not installed: `pip install "anisoscope[train]"`.
 
     >>> run = open_run("runs/quickstart/decoder")
     >>> params, tokens = run.params(run.steps[-1]), run.windows(4)
     >>> run.vectors(params, tokens).ndim  # layers, windows, time, width
     4
     """
-    from anisoscope.sources import finished_run
+    with required_by("open_run"):
+        from anisoscope.sources import finished_run
 
     with as_value_error():
         run = finished_run.open_finished_run(folder, text)

@@ -71,3 +71,7 @@ __all__ = [
     "twonn_microscope",
     "twonn_mle",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from typing import ParamSpec
 
 import jax
 import numpy as np
@@ -10,12 +11,15 @@ from jaxtyping import Array
 
 from anisoscope.metrics import lapack
 from anisoscope.metrics.cloud import Scalar
-from anisoscope.metrics.convert import ArrayLike, matrix, matrix_pair
+from anisoscope.metrics.convert import matrix, matrix_pair
+from anisoscope.utils import compiled
+
+P = ParamSpec("P")
 
 
 def public_metric(
     about_mean: bool = True, any_size: bool = True, least_k: int = 1
-) -> Callable[[Callable[..., Array]], Callable[..., Scalar]]:
+) -> Callable[[Callable[P, Array]], Callable[P, Scalar]]:
     """Make the decorator of a metric, whose body reads matrices in float32.
 
     It checks and converts the matrices and k, compiles once for each shape and k, in float32
@@ -23,7 +27,7 @@ def public_metric(
     metric does not depend on the origin, or on the size of the vectors. `least_k`: smallest k.
     """
 
-    def decorate(read: Callable[..., Array]) -> Callable[..., Scalar]:
+    def decorate(read: Callable[P, Array]) -> Callable[P, Scalar]:
         signature = inspect.signature(read)
 
         @functools.partial(jax.jit, static_argnames=("k",))
@@ -32,7 +36,7 @@ def public_metric(
                 return read(*matrices, **k)
 
         @functools.wraps(read)
-        def metric(*args: ArrayLike | int | float, **kwargs: ArrayLike | int | float) -> Scalar:
+        def metric(*args: P.args, **kwargs: P.kwargs) -> Scalar:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
             values = bound.arguments
@@ -45,10 +49,13 @@ def public_metric(
                 _check_k(values["k"], least_k, matrices[0].shape[0])
             traced = any(isinstance(x, jax.core.Tracer) for x in matrices)
             with jax.enable_x64(False):
-                if jax.default_backend() != "cpu" or traced:
+                if traced:
                     return compute(*matrices, **k)
-                with lapack.threads_for(min(matrices[0].shape)):
-                    return jax.block_until_ready(compute(*matrices, **k))
+                with compiled.library_programs:
+                    if jax.default_backend() != "cpu":
+                        return compute(*matrices, **k)
+                    with lapack.threads_for(min(matrices[0].shape)):
+                        return jax.block_until_ready(compute(*matrices, **k))
 
         metric.__doc__ = _complete(
             inspect.getdoc(read) or "", signature, about_mean, any_size, least_k

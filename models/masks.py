@@ -6,6 +6,7 @@ its own.
 Here X are pairs of a query and a later key.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -148,3 +149,11 @@ def dependence(config: ModelConfig) -> Bool[np.ndarray, "T T"]:
             break
         reached_TT = further_TT
     return reached_TT
+
+
+def described_fields() -> tuple[str, ...]:
+    """List the fields of ModelConfig that `describe_model` puts in words: all that change the function."""
+    left_out = {*mask_seeds(), "remat", "dtype"}
+    return tuple(
+        field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out
+    )

@@ -3,8 +3,6 @@
 Masks and attention variants add checks of their own.
 """
 
-import dataclasses
-
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
 from anisoscope.models.attention_block import ATTENTIONS
@@ -67,11 +65,3 @@ def describe_model(model: ModelConfig) -> str:
     words += ["queries centered"] * model.center_queries + ["sink"] * model.sink
     words += ["first token always [MASK]"] * model.same_first
     return ", ".join(word for word in words if word)
-
-
-def described_fields() -> tuple[str, ...]:
-    """List the fields of ModelConfig that a description contains: all that change the function."""
-    left_out = {*masks.mask_seeds(), "remat", "dtype"}
-    return tuple(
-        field.name for field in dataclasses.fields(ModelConfig) if field.name not in left_out
-    )

@@ -18,7 +18,7 @@ from typing import NoReturn
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import anisoscope
-from anisoscope.utils import memory
+from anisoscope.utils import extras, memory
 from anisoscope.utils.errors import (
     LostProcessError,
     RunError,
@@ -134,6 +134,8 @@ def explain(error: BaseException) -> tuple[str, int]:
         return INTERRUPTED, 130
     if isinstance(error, UserError):
         return str(error), 2
+    if isinstance(error, ImportError) and (line := extras.advise(error)):
+        return line, 2
     if isinstance(error, RunError | LostProcessError):
         return str(error), 1
     if isinstance(error, OSError):

@@ -3,10 +3,8 @@
 They measure untrained blocks, curved manifolds and pretrained models, or compare two runs.
 """
 
-import contextlib
 import functools
 import pathlib
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +17,7 @@ from anisoscope.config.pretrained_config import ModelsConfig, PretrainedConfig
 from anisoscope.config.untrained_config import CurvedConfig, UntrainedConfig
 from anisoscope.plot import draw
 from anisoscope.results import joined_files
-from anisoscope.sources import two_models, untrained_blocks
+from anisoscope.sources import two_models, two_runs, untrained_blocks
 from anisoscope.subspaces import curved_tables
 from anisoscope.utils import folder
 from anisoscope.utils.compiled import CACHE
@@ -75,9 +73,9 @@ def measure_pretrained(
     """Measure the revisions of a pretrained model, and fit the tangents of its gradients."""
     if not {"measure", "tangents"} & {*stages}:
         return
-    with torch_needed():  # late: nothing else needs it
-        from anisoscope.sources.hf import revision_sweep
-        from anisoscope.subspaces.hf import pretrained_tangents
+    from anisoscope.sources.hf import revision_sweep  # late: nothing else needs torch
+    from anisoscope.subspaces.hf import pretrained_tangents
+
     tangents = "tangents" in stages
     if tangents:
         pretrained_tangents.find_task(config)
@@ -94,8 +92,8 @@ def measure_pretrained(
 
 def measure_model_list(config: ModelsConfig, root: pathlib.Path) -> None:
     """Measure each pretrained model of a list in its own folder."""
-    with torch_needed():
-        from anisoscope.sources.hf import model_list
+    from anisoscope.sources.hf import model_list  # imports torch
+
     with Stop() as stop:
         model_list.measure_models(config, root, stop, on_disk.write_run)
 
@@ -125,8 +123,12 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
 def compare_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:
     """Compare every layer of a run with every layer of another, and draw the comparison."""
     keep_compiled()
-    with torch_needed():
-        pair = two_models.open_run_pair(first, second)
+    if any(map(two_models.is_pretrained, (first, second))):
+        from anisoscope.sources.hf import two_folders  # imports torch
+
+        pair = two_folders.open_pretrained_pair(first, second)
+    else:
+        pair = two_runs.open_run_pair(first, second)
     name = f"similarity_{pair.labels[0]}_{pair.labels[1]}".replace("@", "_")
     root = pathlib.Path(workdir or f"runs/{name}")
     to = drawing.figures_folder(figures, root)
@@ -148,13 +150,3 @@ def verify(config: Any, request: Request) -> None:
 def dry_run(config: Any, request: Request) -> None:
     """Print the folder and the settings."""
     print(f"folder: {request.root}", *flags.format_settings(config), sep="\n")
-
-
-@contextlib.contextmanager
-def torch_needed() -> Iterator[None]:
-    """Turn a failed import of torch into a UserError that says how to install it."""
-    try:
-        yield
-    except ImportError as error:
-        advice = 'pip install "anisoscope[pretrained]", or in a checkout, make .venv-pretrained'
-        raise UserError(f"a pretrained model cannot be read here ({error}): {advice}") from error

@@ -22,9 +22,9 @@ import numpy as np
 
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import clean, enwik8
-from anisoscope.data.enwik8 import enwik8_dataset_builder
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.extras import required_by
 from anisoscope.utils.progress import progress_bar
 
 # A text with these first million characters begins as enwik8 does.
@@ -103,6 +103,8 @@ def _read(config: DataConfig, download: bool) -> tuple[bytes | bytearray, str, s
         text = "\n\n".join(topics[topic] for topic in sorted(topics)).encode()
         return text, f"pydoc ({python})", python
     if config.path is None:
+        with required_by("data.source=enwik8"):
+            from anisoscope.data.enwik8 import enwik8_dataset_builder  # imports TFDS
         text = enwik8_dataset_builder.read_enwik8(Path(config.cache).expanduser(), download)
         return text, "enwik8", enwik8_dataset_builder.URL
     path = Path(config.path).expanduser()

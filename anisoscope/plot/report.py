@@ -18,6 +18,7 @@ from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands, pro
 from anisoscope.results.derived import excess_name, excess_of, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
+from anisoscope.utils.extras import required_by
 
 NAME = "report.html"
 MARK = '<meta name="generator" content="anisoscope">'
@@ -86,7 +87,8 @@ def _as_run(label: str, table: xr.Dataset) -> Run:
 
 def page(runs: dict[str, Run], title: str) -> str:
     """Return the HTML of the page."""
-    from plotly.io import to_html  # slow to import
+    with required_by("report"):
+        from plotly.io import to_html  # slow to import
 
     shared, own = provenance(runs)
     settings = (f"{label}: {run.results.attrs['config']}" for label, run in runs.items())

@@ -13,12 +13,11 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis import run_summaries
 from anisoscope.measurement.intervals import LEVEL
-from anisoscope.models import model_settings
+from anisoscope.models import masks
 from anisoscope.plot import style
 from anisoscope.results.derived import EMBEDDING, excess_of
 from anisoscope.results.join import LOGGED
 from anisoscope.training.objective import OBJECTIVES
-from anisoscope.training.optimizer import OPTIMIZERS
 from anisoscope.training.watch import BLOCKS, LAYERS
 
 POSITIONS = {
@@ -32,7 +31,12 @@ NULLS = {  # those with columns in figures; tables may have others
     "untrained": "same network,\nuntrained",
     "permuted": "windows of one cloud\nin another order",
 }
-WORDS = {"adamw": "AdamW", "muon": "Muon", "sgd": "SGD", "twonn": "TwoNN"}  # in names of runs
+WORDS = {
+    "adamw": "AdamW",
+    "muon": "Muon",
+    "sgd": "SGD",
+    "twonn": "TwoNN",
+}  # in names of runs and captions
 ENDS = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 AVERAGED = (  # entries of a log line
@@ -244,7 +248,7 @@ def caption(figure: Figure, runs: dict[str, Run], shown: str, bands: str = "") -
 
 def provenance(runs: dict[str, Run]) -> tuple[str, list[str]]:
     """Return the facts that all runs share, and a line for each run with its differences."""
-    in_facts = {*IN_FACTS, *(f"model.{name}" for name in model_settings.described_fields())}
+    in_facts = {*IN_FACTS, *(f"model.{name}" for name in masks.described_fields())}
     settings = {
         label: {
             name: value
@@ -274,11 +278,12 @@ def _facts(results: xr.Dataset, corpus: str) -> list[str]:
         sample = f"{attrs['points']:,} points × {attrs['batches']} batches"
         return [*attrs["provenance"].split("; "), *[sample] * bool(attrs["batches"] > 1)]
     steps, last = f"{attrs['steps']:,}", f"{results.step.values[-1]:,}"
+    optimizer = run_summaries.table_settings(results).get("train.optimizer", "adamw")
     return [
         corpus or str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
         f"predicts {OBJECTIVES[attrs['objective']].label}",
-        OPTIMIZERS[run_summaries.table_settings(results).get("train.optimizer", "adamw")].label,
+        WORDS.get(optimizer, optimizer),
         f"{last} steps" if last == steps else f"step {last} of {steps}",
         attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.table_seeds(results)]),
         attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),

@@ -26,7 +26,7 @@ from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
-from anisoscope.utils.progress import LOGGER, compile_notice, library_call
+from anisoscope.utils.progress import LOGGER, library_call
 
 Params = TypeVar("Params")
 
@@ -217,7 +217,7 @@ def make_measure(
     compute, windows = jax.jit(function), len(tokens)
 
     def measure_params(params: Params) -> xr.Dataset:
-        with compile_notice():
+        with library_call():
             vectors = compute(params, tokens)
             if vectors.ndim != 4 or vectors.shape[1] != windows or 0 in vectors.shape:
                 raise ValueError(

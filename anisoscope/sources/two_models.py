@@ -1,18 +1,17 @@
 """Compare two models on the same points: every layer of one with every layer of the other.
 
-This file compares arrays and our runs, hf/two_pretrained.py pairs pretrained models. A comparison
-across different points, texts or settings is refused.
+This file compares arrays; two_runs.py pairs our runs, hf/two_pretrained.py pretrained models. A
+comparison across different points, texts or settings is refused.
 
-Letters: M layers of the second model, X places of all windows, G batches, S sets of positions.
+Letters: M layers of the second model, E its width, G batches, S sets of positions.
 """
 
 import functools
-import hashlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,23 +21,18 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
-from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.summary import summarize
 from anisoscope.sources import array_checks, array_chunks
-from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.array_chunks import resample
-from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe
-from anisoscope.sources.finished_run import OpenRun, open_finished_run
+from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.folds import Folds, cut_chunks, describe
-from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.progress import library_call, progress_bar
@@ -71,29 +65,6 @@ class ModelPair(NamedTuple):
     corpus: Corpus
     batches: Iterator[list[PairedClouds]]  # per batch, the clouds of each set of positions
     about: dict[str, Any]  # attributes of the table, complete once all batches are read
-
-
-def open_run_pair(first: str, second: str) -> ModelPair:
-    """Open two runs, as "runs/a" and "runs/b@256": a step after @, else the last."""
-    if is_pretrained(first) or is_pretrained(second):
-        from anisoscope.sources.hf import two_pretrained  # imports torch
-
-        return two_pretrained.open_pretrained_pair(first, second)
-    names = first, second
-    runs = [open_finished_run(split_step(name)[0]) for name in names]
-    steps = tuple(choose_step(name, run.steps) for name, run in zip(names, runs, strict=True))
-    probes = [draw_probe(run.config, run.corpus) for run in runs]
-    texts = [_describe_points(run, probe) for run, probe in zip(runs, probes, strict=True)]
-    advice = "name two runs of one text, one context and the same measure.* settings"
-    check_comparable(names, texts, advice)
-    labels = choose_labels(names, steps)
-    about = {"corpus": runs[0].corpus.name} | texts[0]
-    for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
-        model = f"{describe_model(run.config.model)}; step {step:,}"
-        about |= {side: label, f"{side}_step": step, f"{side}_model": model}
-    readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
-    measure, corpus = runs[0].config.measure, runs[0].corpus
-    return ModelPair(labels, measure, corpus, _read_runs(readers, probes[0], measure), about)
 
 
 def measure_pair(pair: ModelPair) -> xr.Dataset:
@@ -278,30 +249,3 @@ def check_comparable(names: tuple[str, str], texts: list[dict[str, Any]], advice
     if different := format_differences(first, second, whose=("of the first", "of the second")):
         both = " and ".join(names)
         raise UserError(f"--similarity: {both} have no points in common: {different}; {advice}")
-
-
-def _read_runs(
-    readers: list[Callable[[np.ndarray], jax.Array]], probe: Probe, measure: MeasureConfig
-) -> Iterator[list[PairedClouds]]:
-    for batch, key in enumerate(batch_keys(measure.seed, measure.batches)):
-        both = [np.asarray(read(probe.tokens_GWT[batch])) for read in readers]
-        first_NXD, second_MXE = (x.reshape(len(x), -1, x.shape[-1]) for x in both)
-        sets = []
-        for picks_P in probe.picks_SGP[:, batch]:
-            permuted_NPD = np.asarray(null_models.permuted_clouds(both[0], picks_P, key))
-            sets.append(PairedClouds(first_NXD[:, picks_P], second_MXE[:, picks_P], permuted_NPD))
-        yield sets
-
-
-def make_reader(run: OpenRun, step: int) -> Callable[[np.ndarray], jax.Array]:
-    """Make the function from windows (W, T) to the residual stream (N, W, T, D)."""
-    params, vectors = run.params(step), jax.jit(run.vectors)
-    return lambda tokens_WT: vectors(params, tokens_WT)
-
-
-def _describe_points(run: OpenRun, probe: Probe) -> dict[str, Any]:
-    """Return the settings and digests that make point i the same in both runs."""
-    measure = {f"measure.{name}": getattr(run.config.measure, name) for name in SETTINGS}
-    tokens = hashlib.sha256(probe.tokens_GWT.tobytes()).hexdigest()
-    digests = {"corpus_sha256": run.corpus.sha256, "tokens_sha256": tokens}
-    return {"model.context": run.config.model.context} | measure | digests

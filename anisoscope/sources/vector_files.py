@@ -3,6 +3,7 @@
 Pickles are never read: a pickle can run any code.
 """
 
+import importlib
 import math
 import pathlib
 import zipfile
@@ -12,6 +13,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.utils import memory
+from anisoscope.utils.extras import required_by
 
 VECTORS = "vectors"
 LABELS = ("clusters", "groups", "token_positions")
@@ -28,7 +30,8 @@ def load_vectors(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray
         ValueError: the file cannot be read, or does not fit into memory; the message is one line.
     """
     try:
-        arrays = open_arrays(path)
+        with required_by(str(path)):
+            arrays = open_arrays(path)
         names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
         names = [VECTORS] if VECTORS in arrays else names
         if len(names) != 1:
@@ -37,6 +40,8 @@ def load_vectors(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray
         found = [name for name in LABELS if name in arrays]
         check_written(path, [*names, *found])
         labels = {name: np.asarray(arrays[name]) for name in found}
+    except ImportError:
+        raise
     except Exception as error:  # any error of any library
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read ({why})") from error
@@ -64,7 +69,9 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
         check_file_size(path.stat().st_size)
         file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dictionary
-    dataset = xr.open_dataset(path, decode_times=False)
+    engine = "h5netcdf" if is_hdf5(path) else "scipy"
+    importlib.import_module(engine)  # xarray's own error is several lines
+    dataset = xr.open_dataset(path, decode_times=False, engine=engine)
     return {name: xr.DataArray(array) for name, array in dataset.variables.items()}
 
 
@@ -78,11 +85,16 @@ def check_file_size(takes: int) -> None:
         )
 
 
+def is_hdf5(path: pathlib.Path) -> bool:
+    """Return whether a file begins as HDF5 does, which NetCDF 4 is."""
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x89HDF"
+
+
 def check_written(path: pathlib.Path, names: list[str]) -> None:
     """Raise ValueError where a part of an array in HDF5 was never written: it reads as 0."""
-    with open(path, "rb") as file:
-        if file.read(4) != b"\x89HDF":
-            return
+    if not is_hdf5(path):
+        return
     import h5py
 
     with h5py.File(path) as file:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig
@@ -197,6 +196,8 @@ def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 def weighted_loss(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """Compute the weighted cross-entropy of every position, in nats: (B, T) float32."""
+    import optax  # late: figures read OBJECTIVES, and need no training
+
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(
         logits_BTV.astype(jnp.float32), batch.targets_BT
     )

@@ -130,14 +130,13 @@ class Optimizer(NamedTuple):
     """
 
     matrices: Callable[[TrainConfig, float], optax.GradientTransformation]
-    label: str  # as figures write it
     rest: float = REST  # default of that ratio
 
 
 OPTIMIZERS = {
-    "adamw": Optimizer(adamw_on_matrices, "AdamW", rest=1.0),
-    "muon": Optimizer(muon, "Muon"),
-    "sgd": Optimizer(sgd, "SGD"),
+    "adamw": Optimizer(adamw_on_matrices, rest=1.0),
+    "muon": Optimizer(muon),
+    "sgd": Optimizer(sgd),
 }
 
 

@@ -1,7 +1,7 @@
 """Show a user that work goes on: a progress bar, and a line while programs compile.
 
-In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds,
-and log through the logger "anisoscope".
+In a log the bar moves every ten seconds. Calls of the library show a bar only after ten seconds and
+a line only after three, through the logger "anisoscope".
 """
 
 import contextlib
@@ -9,19 +9,22 @@ import contextvars
 import logging
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tqdm.auto import tqdm
 
+from anisoscope.utils import compiled
+
 LOGGER = logging.getLogger("anisoscope")
 if LOGGER.level == logging.NOTSET:  # else the user chose
-    LOGGER.setLevel(logging.WARNING)  # the command silences the root logger
+    LOGGER.setLevel(logging.INFO)  # the command silences the root logger
 LOWERED, COMPILED = (
     f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
 )
 COMPILING = "Anisoscope is compiling; later calls with arrays of this shape are quick"
-PATIENCE = 2.0  # seconds of compiling until a line says so
+PATIENCE = 3.0  # seconds of compiling until a line says so
 DELAY = 10.0  # seconds until a call of the library shows a bar
 
 # whether the current call of the library is quiet; None in the command
@@ -33,25 +36,27 @@ def progress_bar(work: Iterable | None, label: str, unit: str, **options: Any) -
 
     Without a label nothing is shown; the options are tqdm's.
     """
-    from anisoscope.utils import processes  # late: settings are checked without JAX
+    import jax  # late: settings are checked without it
 
     quiet = _quiet.get()
-    options["disable"] = bool(quiet) or not label or not processes.is_first()
+    options["disable"] = bool(quiet) or not label or jax.process_index() > 0
     options["delay"] = 0.0 if quiet is None else DELAY
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(work, desc=label, unit=unit, mininterval=interval, **options)
 
 
 @contextlib.contextmanager
-def library_call(quiet: bool) -> Iterator[None]:
-    """Report on a call of the library; `quiet`: without bars and lines, but with warnings.
+def library_call(quiet: bool = False) -> Iterator[None]:
+    """Report on a call of the library, and keep what it compiles (utils/compiled.py).
 
-    A call inside another call is as quiet as the outer one.
+    `quiet`: without bars and lines, but with warnings. A call inside another call is as quiet as
+    the outer one.
     """
     outer = _quiet.get()
     token = _quiet.set(quiet or bool(outer))
+    reported = contextlib.nullcontext() if quiet or outer is not None else compile_notice()
     try:
-        with contextlib.nullcontext() if quiet or outer is not None else compile_notice():
+        with compiled.library_programs, reported:
             yield
     finally:
         _quiet.reset(token)
@@ -59,32 +64,47 @@ def library_call(quiet: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def compile_notice() -> Iterator[None]:
-    """Log a line if a program compiles for longer than `PATIENCE` in the block."""
+    """Log a line once programs have been compiled for `PATIENCE` seconds in the block."""
     import jax  # late: the command checks its input before JAX loads
 
-    timers: dict[int, threading.Timer] = {}  # timers of the threads that compile
-    logged = threading.Event()
-
-    def log() -> None:
-        if not logged.is_set():
-            logged.set()
-            LOGGER.warning(COMPILING)
+    lock, compiling = threading.Lock(), set()  # threads that compile
+    began, spent, timer = 0.0, 0.0, threading.Timer(PATIENCE, log_compiling)
 
     def follow(event: str, _: float, **__: Any) -> None:
-        if event == LOWERED:
-            timer = timers[threading.get_ident()] = threading.Timer(PATIENCE, log)
-            timer.daemon = True
-            timer.start()
-        elif event == COMPILED and (timer := timers.pop(threading.get_ident(), None)):
-            timer.cancel()
+        nonlocal began, spent, timer
+        with lock:
+            if event == LOWERED:
+                if not compiling and spent < PATIENCE:
+                    began = time.monotonic()
+                    timer = threading.Timer(PATIENCE - spent, log_compiling)
+                    timer.daemon = True
+                    timer.start()
+                compiling.add(threading.get_ident())
+            elif event == COMPILED and threading.get_ident() in compiling:
+                compiling.remove(threading.get_ident())
+                if not compiling:
+                    timer.cancel()
+                    spent += time.monotonic() - began
 
     jax.monitoring.register_event_duration_secs_listener(follow)
     try:
         yield
     finally:
         jax.monitoring.unregister_event_duration_listener(follow)
-        for timer in [*timers.values()]:
-            timer.cancel()
+        timer.cancel()
+
+
+def log_compiling() -> None:
+    """Say that programs are compiled, and where they are kept."""
+    import jax
+
+    folder = jax.config.jax_compilation_cache_dir
+    kept = f"kept in {folder} for later processes" if folder else "not kept for later processes"
+    line = f"{COMPILING}; programs are {kept}"
+    if LOGGER.hasHandlers():
+        LOGGER.info(line)
+    elif LOGGER.isEnabledFor(logging.INFO):
+        print(line, file=sys.stderr)
 
 
 def format_duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
 from anisoscope.models.masks import dependence, hidden_targets, visible_keys
-from anisoscope.models.model_settings import describe_model, described_fields
+from anisoscope.models.model_settings import describe_model
 from tests.models.cases import CONFIGS, SMALL
 
 LITERAL = {
@@ -68,7 +68,7 @@ CHANGED = {
 
 
 def test_what_is_told_is_every_setting_but_seeds_and_how_it_is_computed():
-    assert set(described_fields()) == CHANGED.keys()
+    assert set(masks.described_fields()) == CHANGED.keys()
     for name, value in CHANGED.items():
         mask = {"mask": name} if name in masks.mask_settings() else {}
         changed = dataclasses.replace(MODEL, **mask | {name: value})

@@ -13,7 +13,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.plot import draw
-from anisoscope.sources import two_models
+from anisoscope.sources import two_models, two_runs
 from anisoscope.sources.finished_run import OpenRun
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils import memory
@@ -47,9 +47,8 @@ def compare(monkeypatch):
 
     def compared(first, second, *names):
         runs = {"runs/a": first, "runs/b": second}
-        monkeypatch.setattr(two_models, "is_pretrained", lambda name: False)
-        monkeypatch.setattr(two_models, "open_finished_run", runs.__getitem__)
-        return two_models.measure_pair(two_models.open_run_pair(*(names or runs)))
+        monkeypatch.setattr(two_runs, "open_finished_run", runs.__getitem__)
+        return two_models.measure_pair(two_runs.open_run_pair(*(names or runs)))
 
     return compared
 

@@ -81,21 +81,45 @@ def test_a_second_start_compiles_nothing_and_damage_is_compiled_again(tmp_path):
     assert sorted((tmp_path / "compiled").glob("*/*")) == entries
 
 
-def test_library_calls_keep_programs_unless_switched_off_or_elsewhere(tmp_path):
-    """In processes of their own, each with an empty home: a line the first time, none the second."""
-    code = "import anisoscope, jax; anisoscope.measure; print(jax.config.jax_compilation_cache_dir)"
+LIBRARY = """
+import collections, jax, numpy as np
+counts = collections.Counter()
+jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
+from anisoscope import metrics
+from anisoscope.utils import compiled
+options = lambda: [getattr(jax.config, name) for name in compiled._options("")]
+before, x_PD = options(), np.eye(4, 8)
+jax.jit(lambda x: x + 1)(x_PD)
+assert not counts["cache_hits"] + counts["cache_misses"]
+with compiled.library_programs:
+    metrics.mean_norm(x_PD)  # a call within a call
+    inside = jax.config.jax_compilation_cache_dir
+assert options() == before
+own = counts["cache_hits"] + counts["cache_misses"]
+jax.jit(lambda x: x + 2)(x_PD)
+assert before[0] or counts["cache_hits"] + counts["cache_misses"] == own
+metrics.mean_norm(x_PD[:3])
+assert options() == before
+print(inside, own, counts["cache_hits"])
+"""
+
+
+def test_library_calls_keep_programs_and_leave_the_settings_to_the_user(tmp_path):
+    """Unless they are switched off, or the user has a cache. Each process says nothing."""
 
     def start(**variables):
         env = environment(HOME=str(tmp_path), **variables)
-        command = [sys.executable, "-c", code]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-        return done.stdout.strip(), done.stderr
+        command = [sys.executable, "-c", LIBRARY]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        folder, *counts = done.stdout.split()
+        return folder, *map(int, counts)
 
-    own = str(tmp_path / ".cache" / "anisoscope" / "compiled")
-    assert start(ANISOSCOPE_COMPILED="OFF") == ("None", "")
-    assert start(JAX_COMPILATION_CACHE_DIR="elsewhere") == ("elsewhere", "")
-    folder, line = start()
-    assert folder.startswith(own)
-    assert own in line
-    assert "ANISOSCOPE_COMPILED=off" in line
-    assert start() == (folder, "")
+    assert start(ANISOSCOPE_COMPILED="OFF") == ("None", 0, 0)
+    assert start(JAX_COMPILATION_CACHE_DIR=str(tmp_path / "mine"))[0] == str(tmp_path / "mine")
+    folder, programs, read = start()
+    assert folder.startswith(str(tmp_path / ".cache" / "anisoscope" / "compiled"))
+    assert (programs > 0, read) == (True, 0)
+    again = start()
+    assert again[:2] == (folder, programs)
+    assert again[2] > programs  # those of the second call too

@@ -1,4 +1,4 @@
-"""Pair two models to compare, at least one of which is pretrained.
+"""Pair two models to compare, at least one of which is pretrained; two_folders.py opens runs.
 
 Tokenizers may differ, so both models read the same chunks of the text, each chunk from its
 beginning (text_chunks.py). Letters: M points of a batch, or layers of the second model,
@@ -8,7 +8,6 @@ S sets of positions, Z inputs of a batch.
 import contextlib
 import hashlib
 import itertools
-import json
 import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -17,13 +16,9 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import ALONE, PretrainedConfig, revision_steps
-from anisoscope.data import corpus as texts
+from anisoscope.config.pretrained_config import ALONE, PretrainedConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.models.model_settings import describe_model
-from anisoscope.results import joined_files
 from anisoscope.sources import two_models
-from anisoscope.sources.finished_run import open_finished_run
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel
@@ -45,8 +40,7 @@ from anisoscope.sources.hf.token_windows import (
 )
 from anisoscope.sources.two_models import ModelPair, PairedClouds
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import read_json
-from anisoscope.utils.settings import from_dict, replace
+from anisoscope.utils.settings import replace
 
 CLAMP_CHUNKS = 8  # chunks in which clamped coordinates are counted
 
@@ -67,29 +61,6 @@ class Side(NamedTuple):
     def text(self) -> bytes:
         """The validation split."""
         return np.frombuffer(self.corpus.vocabulary, np.uint8)[self.corpus.valid].tobytes()
-
-
-def open_pretrained_pair(first: str, second: str) -> ModelPair:
-    """Open both models; UserError where they cannot be compared."""
-    return pair_sides((first, second), (open_side(first), open_side(second)))
-
-
-def open_side(name: str) -> Side:
-    """Open one model, "folder" or "folder@step": of ours, or a pretrained one."""
-    if not two_models.is_pretrained(name):
-        return _open_trained(name)
-    path = pathlib.Path(two_models.split_step(name)[0])
-    settings = read_json(path / "config.json", "name the folder of a run")
-    if "models" in settings:
-        raise UserError(f"--similarity={name} holds several models; name the folder of one model")
-    if (path / "results.nc").exists():  # only the tables know which revisions were measured
-        settings = json.loads(joined_files.read_table(path / "results.nc").attrs["config"])
-    config = from_dict(settings, PretrainedConfig)
-    revisions = revision_steps(config.pretrained)
-    step = two_models.choose_step(name, list(revisions))
-    loaded, tokenizer = open_model(config.pretrained.name, revisions[step], None, config)
-    corpus = texts.load_corpus(config.data, config.window)
-    return make_side(name, loaded, tokenizer, corpus, config, step)
 
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> ModelPair:
@@ -143,23 +114,6 @@ def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
         ],
         axis=1,
     )
-
-
-def _open_trained(name: str) -> Side:
-    run = open_finished_run(two_models.split_step(name)[0])
-    step, context = two_models.choose_step(name, run.steps), run.config.model.context
-    read = two_models.make_reader(run, step)
-    token_of = np.zeros(256, np.int32)
-    token_of[np.frombuffer(run.corpus.vocabulary, np.uint8)] = np.arange(len(run.corpus.vocabulary))
-
-    def vectors(chunk: bytes) -> np.ndarray:
-        return np.asarray(read(token_of[np.frombuffer(chunk, np.uint8)][None]))[:, 0]
-
-    def ends(chunk: bytes) -> np.ndarray:
-        return np.arange(1, len(chunk) + 1)
-
-    description = f"{describe_model(run.config.model)}; step {step:,}"
-    return Side(step, run.config.measure, run.corpus, context, context, description, ends, vectors)
 
 
 def make_side(

@@ -25,7 +25,7 @@ from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import as_value_error
-from anisoscope.utils.progress import compile_notice
+from anisoscope.utils.progress import library_call
 from anisoscope.utils.settings import LARGEST_SEED
 
 MADE_BY = "anisoscope.measure_step"
@@ -79,7 +79,7 @@ def measure_step(
     kinds = array_checks.VECTOR_INPUTS
     settings = array_checks.make_settings(families, kinds, nulls, FOLDS, seed)
     root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
-    with as_value_error(), lock_folder(root), compile_notice():
+    with as_value_error(), lock_folder(root), library_call():
         tables = read_other_steps(root, int(step))
         if recorder is not None:
             x, clusters, positions = recorder.sample().values()

@@ -32,6 +32,7 @@ from anisoscope.sources.recording.recorded_passes import (
 )
 from anisoscope.utils import files
 from anisoscope.utils.errors import as_value_error
+from anisoscope.utils.extras import required_by
 
 if TYPE_CHECKING:
     import torch
@@ -171,7 +172,7 @@ class Recorder:
         attributes["anisoscope"] = anisoscope.__version__
         temporary = files.temporary_path(to)
         try:
-            xr.Dataset(arrays, attrs=attributes).to_netcdf(temporary)
+            xr.Dataset(arrays, attrs=attributes).to_netcdf(temporary, engine="h5netcdf")
             os.rename(temporary, to)
         finally:
             temporary.unlink(missing_ok=True)
@@ -181,6 +182,8 @@ def _check_new(path: pathlib.Path) -> None:
     """Raise ValueError where a file may not be written."""
     if path.suffix != ".nc":
         raise ValueError(f"to is {path}; name a file that ends with .nc")
+    with required_by(f"to={path}"):
+        import h5netcdf  # noqa: F401, as xarray will
     if path.exists() or path.is_symlink():
         raise ValueError(f"to: {path} exists, and nothing is overwritten; name another file")
     if not path.parent.is_dir():

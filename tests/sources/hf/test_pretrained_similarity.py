@@ -26,7 +26,7 @@ from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
-from anisoscope.sources.hf import text_chunks, two_pretrained
+from anisoscope.sources.hf import text_chunks, two_folders, two_pretrained
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace, to_dict
@@ -82,7 +82,7 @@ def test_a_model_beside_itself_is_the_same(world, tmp_path):
 
 def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
-    sides = tuple(map(two_pretrained.open_side, paths))
+    sides = tuple(map(two_folders.open_side, paths))
     length = min(side.bytes for side in sides)
     chunks = text_chunks.draw_chunks(sides[0].text, length, 0)
     ends = tuple(side.ends for side in sides)
@@ -130,9 +130,9 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     tiny_models.save(own_in_torch.in_torch(model, params), tmp_path / "gpt2", tokenizer)
     theirs = begin(tmp_path, "theirs", tmp_path / "gpt2")
     folder.claim_folder(tmp_path / "ours", config, new=True)
-    monkeypatch.setattr(two_pretrained, "open_finished_run", lambda path: run)
+    monkeypatch.setattr(two_folders, "open_finished_run", lambda path: run)
     found = two_models.measure_pair(
-        two_pretrained.open_pretrained_pair(str(tmp_path / "ours"), theirs)
+        two_folders.open_pretrained_pair(str(tmp_path / "ours"), theirs)
     )
     value = found.sel(statistic="mean")
     for name in ("cka_unbiased", "neighbor_overlap"):
@@ -140,12 +140,12 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
     assert found.attrs["first_model"].endswith("step 6")
     other = dataclasses.replace(text, valid=np.random.default_rng(0).permutation(text.valid))
     monkeypatch.setattr(
-        two_pretrained,
+        two_folders,
         "open_finished_run",
         lambda path: dataclasses.replace(run, read_corpus=lambda: other),
     )
     with pytest.raises(UserError, match="no points in common: text_sha256="):
-        two_pretrained.open_pretrained_pair(str(tmp_path / "ours"), theirs)
+        two_folders.open_pretrained_pair(str(tmp_path / "ours"), theirs)
 
 
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
@@ -225,13 +225,13 @@ def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)
     with pytest.raises(UserError, match=r"no points in common: measure\.points='64'"):
-        two_pretrained.open_pretrained_pair(letters, fewer)
+        two_folders.open_pretrained_pair(letters, fewer)
     other = begin(world, "other_text", training / "step60", text=training / "text.txt")
     with pytest.raises(UserError, match="corpus_sha256="):
-        two_pretrained.open_pretrained_pair(letters, other)
+        two_folders.open_pretrained_pair(letters, other)
     (tmp_path / "config.json").write_text(json.dumps({"models": ["a"]}))
     with pytest.raises(UserError, match="several models"):
-        two_pretrained.open_side(str(tmp_path))
+        two_folders.open_side(str(tmp_path))
 
 
 def test_revisions_are_those_that_were_measured(world, training):
@@ -242,10 +242,10 @@ def test_revisions_are_those_that_were_measured(world, training):
     config = PretrainedConfig(pretrained=of, data=data, measure=MEASURE, window=24)
     table = xr.Dataset(attrs={"config": json.dumps(to_dict(config))})
     joined_files.write_table(table, world / "several" / "results.nc")
-    assert two_pretrained.open_side(f"{name}@20").step == 20
-    assert two_pretrained.open_side(name).step == 60
+    assert two_folders.open_side(f"{name}@20").step == 20
+    assert two_folders.open_side(name).step == 60
     with pytest.raises(UserError, match=r"has no checkpoint of step '3'; it has \[20, 60\]"):
-        two_pretrained.open_side(f"{name}@3")
+        two_folders.open_side(f"{name}@3")
 
 
 def test_a_token_ends_where_its_vector_has_read_to():
@@ -288,7 +288,7 @@ def test_a_run_s_special_tokens_and_clamp_are_those_of_the_comparison(world, tmp
     framed = begin(tmp_path, "framed", tmp_path / "model", special_tokens=True, **texts_of)
     bare = begin(tmp_path, "bare", tmp_path / "model", **texts_of)
     cut = begin(tmp_path, "cut", tmp_path / "model", clamp=0.5, **texts_of)
-    framed, bare, cut = (two_pretrained.open_side(name) for name in (framed, bare, cut))
+    framed, bare, cut = (two_folders.open_side(name) for name in (framed, bare, cut))
     assert framed.bytes < bare.bytes
     chunk = "abé d".encode()
     np.testing.assert_array_equal(framed.ends(chunk), [0, 1, 2, 4, 5, 6, 0])
