@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 
 # `make test` takes minutes: run it while you work. `make test-all` adds what is marked slow, before a change is handed over.
-.PHONY: demo about demo-pretrained docs test test-all test-pretrained check types wheel release format bench gpu parity coverage
+.PHONY: demo about demo-pretrained docs test test-all test-pretrained test-installs check types wheel release format bench gpu parity coverage
 
 demo: about $(VENV)
 	$(BIN)/python main.py --config=experiments/quickstart.py
@@ -34,10 +34,14 @@ test: $(VENV)
 
 test-all: $(VENV)
 	$(BIN)/python -m pytest $(NUMERICS)
-	$(LIGHT) $(BIN)/python -m pytest $(NUMERICS:%=--ignore=%)
+	$(LIGHT) $(BIN)/python -m pytest $(NUMERICS:%=--ignore=%) --ignore=tests/test_installs.py
 
 test-pretrained: .venv-pretrained
-	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/sources/hf
+	$(LIGHT) .venv-pretrained/bin/python -m pytest tests/sources/hf tests/test_extras.py
+
+# The wheel in six new environments, each with one extra alone.
+test-installs: $(VENV)
+	$(LIGHT) $(BIN)/python -m pytest tests/test_installs.py --numprocesses=2 --dist=load
 
 # The site, in _site/: warnings are errors, the gallery's figures are drawn anew, and no page needs another host.
 docs: .venv-docs
