@@ -2,13 +2,14 @@
 
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import xarray as xr
 
 from anisoscope.analysis import on_disk
 from anisoscope.config.experiment_config import Config
-from anisoscope.plot import draw, report
+from anisoscope.plot import draw, report, run_tables
 from anisoscope.plot.experiment_figures import Compared
 from anisoscope.plot.run_tables import Run, average_seeds
 from anisoscope.results import joined_files
@@ -18,6 +19,12 @@ from anisoscope.utils import checksums, processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import write_file
 from anisoscope.utils.folder import missing_file
+
+FIRST_FIGURES = {  # the page begins with them, and the command names them: what to look for
+    "geometry_over_training": "do anisotropy and rank turn round while the model learns?",
+    "anisotropy_profile": "has anisotropy a bell over depth, or is it flat?",
+    "dimension_profile": "how far below a Gaussian cloud (dashed) lies the dimension?",
+}
 
 
 def find_runs(
@@ -54,7 +61,7 @@ def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
 
 
 def draw_figures(
-    folders: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path, over: str
+    folders: dict[str, pathlib.Path], to: pathlib.Path, root: pathlib.Path, over: str, title: str
 ) -> None:
     """Draw the runs {label: folder} and the tables of the experiment in `root`, and write a page.
 
@@ -77,8 +84,10 @@ def draw_figures(
         paths += draw.save_figures(draw.EXPERIMENT, compared, to)
     else:
         draw.remove_figures(draw.EXPERIMENT, to)
-    page = write_page(plotted, to, root)
-    print(*format_bits(runs, folders), format_figures(paths, to), f"page:    {page}", sep="\n")
+    bits, first = format_bits(runs, folders), first_figures(paths)
+    page = write_page(plotted, to, root, title, bits, first)
+    hints = (f"  {path.name}: {FIRST_FIGURES[path.stem]}" for path in first)
+    print(*bits, format_figures(paths, to), *hints, f"page:    {page}", sep="\n")
 
 
 def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[str]:
@@ -94,11 +103,26 @@ def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[
     return lines
 
 
-def write_page(runs: dict[str, Run], to: pathlib.Path, root: pathlib.Path) -> pathlib.Path:
+def write_page(
+    runs: dict[str, Run],
+    to: pathlib.Path,
+    root: pathlib.Path,
+    title: str,
+    bits: Sequence[str] = (),
+    pictures: Sequence[pathlib.Path] = (),
+) -> pathlib.Path:
     """Write the page next to the run, or into the folder of figures if that is elsewhere."""
     place = root if to.resolve() == (root / "figures").resolve() else to
-    write_file(place / report.NAME, report.page(runs, place.resolve().name))
+    shared, own = run_tables.provenance(runs)
+    sentences = [f"{', '.join(runs)}: {shared}", *own, *bits]
+    write_file(place / report.NAME, report.page(runs, title, sentences, pictures))
     return place / report.NAME
+
+
+def first_figures(paths: list[pathlib.Path]) -> list[pathlib.Path]:
+    """Select the pictures to look at first, in the order of FIRST_FIGURES."""
+    pictures = {path.stem: path for path in paths if path.suffix == ".png"}
+    return [pictures[name] for name in FIRST_FIGURES if name in pictures]
 
 
 def format_figures(paths: list[pathlib.Path], to: pathlib.Path) -> str:

@@ -78,7 +78,7 @@ def run(experiment: Config, request: Request) -> None:
         work(experiment, configs, request)
     if "figures" in stages:
         check_folders(experiment, configs, root, False)
-        drawing.draw_figures(folders, to, root, values.over)
+        drawing.draw_figures(folders, to, root, values.over, request.title)
 
 
 def verify(experiment: Config, request: Request) -> None:

@@ -52,7 +52,7 @@ def run(config: Any, request: Request) -> None:
             paths = draw.save_figures(specs, joined_files.read_table(root / "results.nc"), to)
             print(drawing.format_figures(paths, to))
         else:
-            drawing.draw_figures({request.title: root}, to, root, "step")
+            drawing.draw_figures({request.title: root}, to, root, "step", request.title)
 
 
 def measure_untrained(config: Any, root: pathlib.Path, title: str) -> None:
@@ -117,7 +117,7 @@ def draw_models(config: ModelsConfig, root: pathlib.Path, to: pathlib.Path) -> N
         tables = {label: run.results for label, run in runs.items()}
         correlations.write_correlations(tables, to / "correlations.csv")
     print(drawing.format_figures(paths, to))
-    print(f"page:    {drawing.write_page(runs, to, root)}")
+    print(f"page:    {drawing.write_page(runs, to, root, root.resolve().name)}")
 
 
 def compare_runs(first: str, second: str, workdir: str | None, figures: str | None) -> None:

@@ -101,10 +101,11 @@ def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], across: int) -> None:
 
 def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str) -> None:
     """Keep axis names only at the lowest panels, and on the left if panels share a scale."""
+    full = all(ax.axison for ax in grid.flat)  # else columns end in different rows
     for column in grid.T:
         for ax in [ax for ax in column if ax.lines][:-1]:
             ax.set_xlabel("")
-            ax.tick_params(labelbottom=False)
+            ax.tick_params(labelbottom=not full)
     for ax in grid[:, 1:].flat if spec.scale in ("figure", "row") else ():
         ax.tick_params(labelleft=False)
     if QUANTITY in (spec.rows, spec.columns) and not spec.label:

@@ -1,11 +1,13 @@
 """Write report.html: every quantity of tables, drawn by plotly, in one file for offline use."""
 
 import base64
+import gzip
 import itertools
+import json
 import os
 import pathlib
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import xarray as xr
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands, provenance
+from anisoscope.plot.typeset import typeset
 from anisoscope.results.derived import excess_name, excess_of, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
@@ -25,13 +28,30 @@ MARK = '<meta name="generator" content="anisoscope">'
 PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{mark}<title>{title}</title>
 <style>body {{ font: 15px system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
-pre {{ white-space: pre-wrap }}</style></head>
+pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}</style></head>
 <body><h1>{title}</h1>
+{summary}<h2>Every quantity</h2>
 <p>Menus choose quantity and token positions, the slider the training step; a click on a run in the
-legend hides it. Bars: intervals, as the line above each figure says.</p>
-{figures}<h2>Origin</h2><pre>{origin}</pre></body></html>
+legend hides it. Bars: intervals, as the line above each figure says. Hover over a mark for its
+values.</p>
+{figures}<h2>Origin</h2><pre>{origin}</pre>
+<script>
+const unpack = text => new Response(new Blob([Uint8Array.from(atob(text), c => c.charCodeAt(0))])
+  .stream().pipeThrough(new DecompressionStream("gzip"))).text();
+(async () => {{
+  const library = document.createElement("script");
+  library.text = await unpack("{library}");
+  document.head.append(library);
+  const figures = JSON.parse(await unpack("{data}"));
+  figures.forEach((figure, number) => Plotly.newPlot("figure-" + number, figure));
+}})();
+</script></body></html>
 """
+PICTURE = '<p><img alt="" src="data:image/png;base64,{}"></p>\n'
+PLACE = '<h2>{}</h2><div id="figure-{}"></div>\n'
 DEPTHS = ("layer", "block")
+MOST_TICKS = 16  # of an axis of layers
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")  # of further dimensions
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
 WITHOUT_FAMILY = "further quantities"  # heading of the quantities without a family
 DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # for tables of arrays
@@ -85,20 +105,36 @@ def _as_run(label: str, table: xr.Dataset) -> Run:
     return Run(results.assign_attrs(provenance | DEFAULTS | results.attrs), [])
 
 
-def page(runs: dict[str, Run], title: str) -> str:
-    """Return the HTML of the page."""
+def page(
+    runs: dict[str, Run],
+    title: str,
+    sentences: Sequence[str] = (),
+    pictures: Sequence[pathlib.Path] = (),
+) -> str:
+    """Return the HTML of the page: sentences, pictures in PNG, every quantity, and the origin."""
     with required_by("report"):
-        from plotly.io import to_html  # slow to import
+        from plotly.offline import get_plotlyjs  # slow to import
 
     shared, own = provenance(runs)
     settings = (f"{label}: {run.results.attrs['config']}" for label, run in runs.items())
-    options = {"full_html": False, "validate": False, "auto_play": False}
-    html = []
-    for number, (family, lines) in enumerate(families(runs).items()):
-        options |= {"include_plotlyjs": number == 0, "div_id": f"figure-{number}"}
-        html.append(f"<h2>{escape(family)}</h2>" + to_html(figure(lines, [*runs]), **options))
-    parts = {"title": escape(title), "figures": "\n".join(html), "mark": MARK}
-    return PAGE.format(origin=escape("\n".join([shared, *own, *settings])), **parts)
+    lines = families(runs)
+    summary = [f"<p>{escape(sentence)}</p>\n" for sentence in sentences]
+    summary += [PICTURE.format(base64.b64encode(path.read_bytes()).decode()) for path in pictures]
+    places = (PLACE.format(escape(family), number) for number, family in enumerate(lines))
+    return PAGE.format(
+        mark=MARK,
+        title=escape(title),
+        summary="".join(summary),
+        figures="".join(places),
+        origin=escape("\n".join([shared, *own, *settings])),
+        library=_pack(get_plotlyjs()),
+        data=_pack(json.dumps([figure(family, [*runs]) for family in lines.values()])),
+    )
+
+
+def _pack(text: str) -> str:
+    """Compress a text for a browser, which unpacks it by itself."""
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 class QuantityCurve(NamedTuple):
@@ -178,10 +214,6 @@ def figure(lines: list[QuantityCurve], runs: list[str]) -> dict[str, Any]:
     sides = [side for side in dict.fromkeys(line.side for line in lines) if side]
     by_words = [_words_button(name, lines) for name in words]
     by_side = [_side_button(side, lines) for side in sides]
-    frames = {
-        step: [_trace(line, looks[line.label]["color"], step) for line in lines]
-        for step in steps or [None]
-    }
     menu = {"x": 0, "xanchor": "left", "yanchor": "top"}
     layout = {
         "height": 620,
@@ -193,35 +225,50 @@ def figure(lines: list[QuantityCurve], runs: list[str]) -> dict[str, Any]:
         "yaxis2": HIDDEN | {"overlaying": "y"},
         **by_words[0]["args"][1],
     }
-    data = [dict(trace) for trace in frames[steps[-1] if steps else None]]
+    data = [_trace(line, looks[line.label]["color"]) for line in lines]
     for button in (by_words[0], *by_side[:1]):
         for name, values in button["args"][0].items():
             for trace, value in zip(data, values, strict=True):
                 trace[name] = value
-    named = [{"name": str(step), "data": traces} for step, traces in frames.items()]
-    return {"data": data, "frames": named if len(steps) > 1 else [], "layout": layout}
+    frames = [
+        {"name": str(step), "data": [_heights(line, step) for line in lines]}
+        for step in steps * (len(steps) > 1)
+    ]
+    return {"data": data, "frames": frames, "layout": layout}
+
+
+def _trace(line: QuantityCurve, color: str) -> dict[str, Any]:
+    """Make the curve at the last step, with gaps between chunks, whose marks differ."""
+    heights = _heights(line, line.steps[-1] if line.steps else None)
+    places, chunks = len(line.x) + 1, len(line.chunks)
+    bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 0} | heights["error_y"]
+    trace = {"type": "scatter", "mode": "lines+markers", "line": {"color": color}}
+    trace |= {"legendgroup": line.label, "name": line.label, "y": heights["y"], "error_y": bars}
+    trace["x"] = _encode(np.tile(np.append(line.x, np.nan), chunks))
+    if chunks > 1:
+        trace["text"] = [chunk for chunk in line.chunks for _ in range(places)]
+        marks = [SYMBOLS[chunk % len(SYMBOLS)] for chunk in range(chunks)]
+        trace["marker"] = {"symbol": [mark for mark in marks for _ in range(places)], "size": 7}
+    return trace
 
 
 @np.errstate(invalid="ignore")  # infinity minus infinity
-def _trace(line: QuantityCurve, color: str, step: int | None) -> dict[str, Any]:
-    """Make the curve at a step, with interval bars, and gaps between chunks; else NaN."""
+def _heights(line: QuantityCurve, step: int | None) -> dict[str, Any]:
+    """Return the curve's heights and bars at a step, all that a frame changes; else NaN."""
     at = line.steps.index(step) if step in line.steps else 0
     ends = line.ends[:, at] * (np.nan if line.steps and step not in line.steps else 1)
     mean, low, high = np.pad(ends, ((0, 0), (0, 0), (0, 1)), constant_values=np.nan)
-    x = np.broadcast_to(np.append(line.x, np.nan), mean.shape)
-    bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 0}
-    bars |= {"array": _encode(high - mean), "arrayminus": _encode(mean - low)}
-    trace = {"type": "scatter", "mode": "lines+markers", "line": {"color": color}}
-    trace |= {"legendgroup": line.label, "name": line.label, "error_y": bars}
-    if len(line.chunks) > 1:
-        trace["text"] = [chunk for chunk in line.chunks for _ in range(x.shape[1])]
-    return trace | {"x": _encode(x), "y": _encode(mean)}
+    bars = {"array": _encode(high - mean), "arrayminus": _encode(mean - low)}
+    return {"y": _encode(mean), "error_y": bars}
 
 
-def _encode(values: Any) -> dict[str, str]:
-    """Encode float32 in base64, as plotly reads arrays from JSON."""
-    content = np.ravel(values).astype("<f4").tobytes()
-    return {"dtype": "f4", "bdata": base64.b64encode(content).decode()}
+def _encode(values: np.ndarray) -> list[float | None]:
+    """Round float32 to its digits; what is not finite is a gap."""
+    finite = np.isfinite(values).ravel()
+    return [
+        float(f"{value:.6g}") if known else None
+        for value, known in zip(np.ravel(values).tolist(), finite, strict=True)
+    ]
 
 
 def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
@@ -229,11 +276,13 @@ def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     line = next(line for line in lines if line.words == words)
     shown = [other.words == words for other in lines]
     own = [other for other, visible in zip(lines, shown, strict=True) if visible]
-    text = textwrap.fill(f"{_describe_bars(own)} {line.attrs.get('formula', '')}", 130)
-    above = {"text": text.strip().replace("\n", "<br>"), "font": {"size": 12}, "x": 0.01, "y": 0.76}
+    text = f"{_describe_bars(own)} {line.attrs.get('formula', '')}".strip()
+    text = "<br>".join(map(typeset, textwrap.wrap(f"{text} {_describe_marks(line)}".strip(), 130)))
+    above = {"text": text, "font": {"size": 12}, "x": 0.01, "y": 0.76}
+    ticks = {"dtick": -(-len(line.x) // MOST_TICKS)} if line.along in DEPTHS else {}
     titles = {
         "title": above,
-        "xaxis": {"title": {"text": line.along.replace("step", "training step")}},
+        "xaxis": {"title": {"text": line.along.replace("step", "training step")}, **ticks},
         "yaxis": {"title": {"text": words}},
     }
     return {"label": words, "method": "update", "args": [{"visible": shown}, titles]}
@@ -247,6 +296,14 @@ def _describe_bars(lines: list[QuantityCurve]) -> str:
     if len(labels) == 1:
         return next(iter(labels))
     return " ".join(f"{', '.join(runs)}: {band}" for band, runs in labels.items() if band)
+
+
+def _describe_marks(line: QuantityCurve) -> str:
+    """Name the marks of further dimensions where each has one of its own."""
+    if not 1 < len(line.chunks) <= len(SYMBOLS):
+        return ""
+    pairs = zip(SYMBOLS, line.chunks, strict=False)
+    return f"Marks: {', '.join(f'{mark} {chunk}' for mark, chunk in pairs)}."
 
 
 def _side_button(side: str, lines: list[QuantityCurve]) -> dict[str, Any]:

@@ -243,7 +243,8 @@ SPECS: dict[str, Spec] = {
     ),
     "geometry_over_training": training_figure(
         "Geometry while training",
-        *("anisotropy", "mean_cosine", "effective_rank", "participation_ratio", "alpha_req"),
+        *("anisotropy", "mean_cosine", "effective_rank"),
+        *("participation_ratio", "alpha_req", "twonn"),
     ),
     "change_over_training": by_depth(
         "Change of layers while training",

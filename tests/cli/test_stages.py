@@ -41,7 +41,7 @@ def test_a_run_to_compare_with_does_not_take_the_place_of_a_condition(tmp_path, 
     )
     monkeypatch.setattr(drawing, "write_page", lambda drawn, *_: seen.update(page=drawn))
     paths = drawing.find_runs({"plain_0": None, "plain_1": None}, own, "own", [other])
-    drawing.draw_figures(paths, own / "figures", own, "step")
+    drawing.draw_figures(paths, own / "figures", own, "step", "own")
     assert [*seen["drawn"]] == ["plain", other]
     assert "seeds" in seen["drawn"]["plain"].results.attrs
     assert [*seen["page"]] == ["plain", other]
@@ -55,7 +55,7 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
         (tmp_path / "elsewhere", tmp_path / "elsewhere"),
         (folder / ".." / "run" / "figures", folder),
     ):
-        drawing.draw_figures({"run": folder}, to, folder, "step")
+        drawing.draw_figures({"run": folder}, to, folder, "step", "title")
         lines = capsys.readouterr().out.splitlines()
         assert lines[0].endswith("predicting next character: run 2.30")
         assert lines[-2].startswith(f"figures: {to} (1, ")
@@ -63,7 +63,7 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
     (folder / "runs.csv").write_text("of other tables")
     (folder / "figures").mkdir()
     (folder / "figures" / "contrasts.png").touch()
-    drawing.draw_figures({"run": folder}, to, folder, "step")
+    drawing.draw_figures({"run": folder}, to, folder, "step", "title")
     assert "contrasts are not drawn" in capsys.readouterr().out
     assert not (folder / "figures" / "contrasts.png").exists()
 

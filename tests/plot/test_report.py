@@ -1,6 +1,8 @@
 """report.html: what plotly is given is what the tables hold, and no name does harm."""
 
 import base64
+import gzip
+import json
 import re
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import anisoscope
 from anisoscope.plot import report
 from anisoscope.plot.run_tables import Run
+from anisoscope.plot.typeset import typeset
 from tests.plot.tables import changed, lacking, make_run, make_tangents
 
 NASTY = "</script><script>alert(1)</script> <!-- & \"'"
@@ -31,7 +34,16 @@ def families(runs):
 
 
 def numbers(values):
-    return np.frombuffer(base64.b64decode(values["bdata"]), "<f4")
+    return np.array(values, float)
+
+
+def unpack(page):
+    """Return the library and the figures of a page, as a browser does."""
+    library, data = (
+        gzip.decompress(base64.b64decode(text)).decode()
+        for text in re.findall(r'await unpack\("([^"]*)"\)', page)
+    )
+    return library, json.loads(data)
 
 
 def test_every_quantity_and_excess_is_in_a_menu_and_every_step_a_frame(runs, families):
@@ -74,11 +86,12 @@ def test_a_line_has_the_values_of_its_step_and_positions_and_bars_its_interval(r
                 mean, low, high = (
                     values.sel(statistic=end).astype("f4") for end in ("mean", "low", "high")
                 )
-                np.testing.assert_array_equal(numbers(line["y"])[:-1], mean)
-                np.testing.assert_array_equal(numbers(line["x"])[:-1], values.layer)
+                np.testing.assert_allclose(numbers(line["y"])[:-1], mean, rtol=1e-5)
+                x = numbers(figure["data"][place]["x"])
+                np.testing.assert_array_equal(x[:-1], values.layer)
                 bars = line["error_y"]
-                np.testing.assert_array_equal(numbers(bars["array"])[:-1], high - mean)
-                np.testing.assert_array_equal(numbers(bars["arrayminus"])[:-1], mean - low)
+                np.testing.assert_allclose(numbers(bars["array"])[:-1], high - mean, rtol=1e-5)
+                np.testing.assert_allclose(numbers(bars["arrayminus"])[:-1], mean - low, rtol=1e-5)
 
 
 def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over_steps(
@@ -90,9 +103,10 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
     )
     chunks = numbers(line["y"]).reshape(3, -1)
     expected = values.transpose("top", "layer").values.astype("f4")
-    np.testing.assert_array_equal(chunks[:, :-1], expected)
+    np.testing.assert_allclose(chunks[:, :-1], expected, rtol=1e-5)
     assert np.isnan(chunks[:, -1]).all()
     assert line["text"][::4] == [f"top {top}" for top in values.top.values]
+    assert len({*line["marker"]["symbol"][::4]}) == 3
     over = report.lines_of("", "", runs["decoder"].results.anisotropy_over_blocks)[0]
     assert (over.side, over.along, over.steps, over.x.tolist()) == ("all", "step", [], [0, 1, 8])
 
@@ -100,10 +114,27 @@ def test_further_dimensions_are_pieces_of_a_line_and_what_has_no_depth_lies_over
 def test_the_page_holds_its_library_tangents_and_origin_and_names_do_no_harm(runs):
     page = report.page({NASTY: runs["encoder"], "decoder": runs["decoder"]}, NASTY)
     assert "<h2>tangents</h2>" in page
-    assert page.count("plotly.js v") == 1
+    library, figures = unpack(page)
+    assert library.count("plotly.js v") == 1
+    assert len(figures) == page.count('<div id="figure-')
     assert "enwik8, first 4,154,399 bytes" in page
-    assert "https://cdn" not in page.partition("<h2>outliers")[2]
+    assert "<script src" not in page
     assert "alert(1)</script>" not in page
+
+
+@pytest.mark.parametrize(
+    ("formula", "html"),
+    [
+        ("(sum lambda_i)^2 <= tr C", "(Σ λ<sub>i</sub>)<sup>2</sup> ≤ tr C"),
+        (
+            "|X^T Y|_F^2, <q_i, k>",
+            "|X<sup>T</sup> Y|<sub>F</sub><sup>2</sup>, &lt;q<sub>i</sub>, k&gt;",
+        ),
+        ("mean_j s_(t+1) - mean_cosine", "mean<sub>j</sub> s<sub>(t+1)</sub> - mean_cosine"),
+    ],
+)
+def test_formulas_are_typeset_and_names_are_left_alone(formula, html):
+    assert typeset(formula) == html
 
 
 def test_a_table_of_ones_own_and_several_are_written_and_no_other_file_is_replaced(tmp_path):
