@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
-    from anisoscope.api import compare_models, measure_model, open_run
+    from anisoscope.api import compare_models, measure_model, open_run, trainer_callback
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame
     from anisoscope.sources.arrays import make_measure, measure, measure_attention
     from anisoscope.sources.recording.measure_step import measure_step
-    from anisoscope.sources.recording.recorder import record, trainer_callback
+    from anisoscope.sources.recording.recorder import record
     from anisoscope.sources.two_models import compare
 
 __version__ = "0.14.0"
@@ -53,7 +53,6 @@ MODULES = {  # public name: its module; names not listed are in api.py
     "record": "sources.recording.recorder",
     "report": "plot.report",
     "to_frame": "results.frame",
-    "trainer_callback": "sources.recording.recorder",
     "measure_step": "sources.recording.measure_step",
 }
 

@@ -219,6 +219,11 @@ def make_measure(
     def measure_params(params: Params) -> xr.Dataset:
         with library_call():
             vectors = compute(params, tokens)
+            if not isinstance(vectors, jax.Array):
+                kind = type(vectors).__name__
+                raise ValueError(
+                    f"the function returns a {kind}; return one array, jnp.stack(layers)"
+                )
             if vectors.ndim != 4 or vectors.shape[1] != windows or 0 in vectors.shape:
                 raise ValueError(
                     f"the function returns shape {vectors.shape}; "

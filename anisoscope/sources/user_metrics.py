@@ -23,12 +23,17 @@ from anisoscope.sources.array_chunks import cloud_keys
 from anisoscope.sources.folds import Chunk, Folds
 
 GAUSSIAN = "gaussian"
+# labels that tables have besides the dimensions of quantities
+COORDINATES = ("batch", "depth", "jackknife", NULL, "positions", "statistic", "step")
 Metric = Callable[[np.ndarray], Any]
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise ValueError, one line, where a name cannot be that of a new variable."""
+    labels = {*COORDINATES, *(dim for quantity in quantities().values() for dim in quantity.dims)}
     for name in metrics:
+        if name in labels:
+            raise ValueError(f"metrics: {name!r} names an axis of the table; choose another name")
         if not str(name).isidentifier() or str(name).endswith("_excess"):
             raise ValueError(f"metrics: {name!r} is not a valid name; write it as my_metric")
         if name in quantities():
@@ -84,6 +89,9 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
         raise ValueError(f"{what}, or fewer points") from error
     if shapes := {value.shape for value in found} - {()}:
         raise ValueError(f"metrics: {name!r} returned shape {shapes.pop()}; return one number")
+    if others := [value for value in found if value.dtype.kind not in "biuf"]:
+        kind = type(others[0].item()).__name__
+        raise ValueError(f"metrics: {name!r} returned a {kind}; return one real number")
     value_R = np.array(found, np.float64)
     return weight_replicates(value_R, "jackknife", *folds[1:]) if folds.unequal else value_R
 

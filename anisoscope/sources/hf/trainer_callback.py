@@ -22,6 +22,7 @@ class MeasureCallback(transformers.TrainerCallback):
         self.hook_points, self.folder = hook_points, pathlib.Path(folder)
         self.every, self.on, self.points, self.options = every, on, points, options
         self.stack, self.recorder, self.step = contextlib.ExitStack(), None, 0
+        self.evaluated = -1  # the step of the last evaluation
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if not state.is_world_process_zero:
@@ -32,6 +33,7 @@ class MeasureCallback(transformers.TrainerCallback):
             what = f"has a table of step {min(later)}, but training begins at {state.global_step}"
             raise ValueError(f"folder: {self.folder} {what}; name another folder")
         self.stack.close()  # hooks of a training run that was aborted
+        self.evaluated = -1
         model, seed = kwargs["model"], self.options["seed"]
         self.recorder = Recorder(model, self.hook_points, None, self.points, seed)
         self._listen(self.on == "evaluate")  # an evaluation may precede the first step
@@ -46,8 +48,14 @@ class MeasureCallback(transformers.TrainerCallback):
         self._listen(self.on == "evaluate")
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.on == "evaluate":
-            self._write(state.global_step)
+        if self.on != "evaluate" or self.recorder is None:
+            return
+        if state.global_step == self.evaluated:
+            what = f"step {self.evaluated} has several evaluations, and the first was measured"
+            warnings.warn(f"{what}; put the texts to measure first in eval_dataset", stacklevel=2)
+            return
+        self.evaluated = state.global_step
+        self._write(self.evaluated)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.stack.close()

@@ -24,7 +24,7 @@ from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
-from anisoscope.utils.errors import as_value_error
+from anisoscope.utils.errors import RunError, as_value_error
 from anisoscope.utils.progress import library_call
 from anisoscope.utils.settings import LARGEST_SEED
 
@@ -148,7 +148,11 @@ def _describe_layers(table: xr.Dataset) -> str:
 def read_other_steps(root: pathlib.Path, step: int) -> dict[int, xr.Dataset]:
     """Read the tables of other steps; ValueError where the folder holds other files or this step."""
     paths = sorted(path for path in (root / TABLES).glob("*.nc") if path.stem.isdecimal())
-    tables = {int(path.stem): joined_files.read_table(path) for path in paths}
+    try:
+        tables = {int(path.stem): joined_files.read_table(path) for path in paths}
+    except RunError as error:
+        why = str(error).partition(";")[0]
+        raise ValueError(f"folder: {why}; move the file away to go on without its step") from error
     others = sorted(path.name for path in root.glob("*") if path.name != TABLES)
     content = others[0] if others and not tables else None
     if any(MADE_BY not in table.attrs.get("made_by", "") for table in tables.values()):

@@ -8,17 +8,12 @@ rows; S slots.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
 from anisoscope.metrics.convert import check_precision, real_numbers
-
-if TYPE_CHECKING:
-    from anisoscope.sources.recording.recorder import Recorder
 
 ENDING = threading.Lock()  # lets passes of several threads end in turn
 
@@ -107,53 +102,68 @@ class Reservoir:
         return np.lexsort((self.position_S[:filled], self.cluster_S[:filled]))
 
 
-class Pass:
-    """The rows of one pass; a pass that is aborted or does not fit leaves nothing."""
+class Sequences(NamedTuple):
+    """The sequences that a hook point reads: (batch, tokens) or (batch,), and what is known of them.
 
-    def __init__(self, recorder: Recorder):
-        self.recorder, self.reservoir = recorder, recorder.reservoir
-        self.shared: tuple[RowDraw, Any] | None = (
-            None  # draw and `sequences` of the first hook point
+    `source` identifies where they come from, such as an encoder or a decoder.
+    """
+
+    lead: tuple[int, ...]
+    mask: np.ndarray | None = None  # False at padding
+    position_ids: np.ndarray | None = None
+    source: Any = None
+
+    def is_same(self, other: Sequences) -> bool:
+        """Whether vectors at the same place belong to the same token."""
+        pairs = zip(self[1:3], other[1:3], strict=True)
+        return (self.lead, self.source) == (other.lead, other.source) and all(
+            a is b or (a is not None and b is not None and np.array_equal(a, b)) for a, b in pairs
         )
+
+
+class Pass:
+    """The rows of one pass; a pass that is aborted or does not fit leaves nothing.
+
+    `hook_points` are those that must run; None: those of the first pass.
+    """
+
+    def __init__(self, reservoir: Reservoir, hook_points: Iterable[str] | None = None):
+        self.reservoir, self.hook_points = reservoir, hook_points
+        self.shared: tuple[str, Sequences, RowDraw] | None = None  # of the first hook point
         self.rows: dict[str, Any] = {}
 
-    def draw(
-        self,
-        name: str,
-        lead: tuple[int, ...],
-        mask: np.ndarray | None = None,
-        position_ids: np.ndarray | None = None,
-        sequences: Any = None,
-    ) -> RowDraw:
-        """Draw rows for a hook point, the same for all; ValueError where it has others.
-
-        `sequences` identifies the source of mask and positions, such as an encoder or a decoder.
-        """
+    def draw(self, name: str, sequences: Sequences) -> RowDraw:
+        """Draw rows for a hook point, the same for all; ValueError where it has others."""
         if name in self.rows:
             raise ValueError(
                 f"hook point {name} runs more than once in a pass; name modules that run once"
             )
         if self.shared is None:
-            self.shared = self.reservoir.draw(lead, mask, position_ids), sequences
-        draw, own = self.shared
-        if (draw.lead, own) != (lead, sequences):
+            self.shared = name, sequences, self.reservoir.draw(*sequences[:3])
+        first, own, draw = self.shared
+        if own.lead != sequences.lead:
+            shapes = f"{own.lead} and {sequences.lead} vectors"
             raise ValueError(
-                f"hook point {name} has vectors {lead}, another {draw.lead} or other sequences; "
-                "record them separately"
+                f"hook points {first} and {name} have {shapes}; record them separately"
             )
+        if not own.is_same(sequences):
+            what = f"hook points {first} and {name} read other sequences, or other padding"
+            raise ValueError(f"{what}; record them separately")
         return draw
 
     def end(self) -> None:
         """Keep the pass; ValueError where a hook point did not run, or does not fit."""
-        first = self.reservoir.names or self.rows
-        expected = self.recorder.hook_points if self.recorder.in_torch else first
+        expected = self.hook_points or self.reservoir.names or self.rows
         if different := sorted({*expected} ^ self.rows.keys()):
             where = "this pass" if different[0] in expected else "the first pass"
             raise ValueError(f"hook point {different[0]} did not run in {where}; leave it out")
         rows = {name: as_numpy(self.rows[name], name) for name in expected}
+        for name, row_MD in rows.items():
+            if not np.isfinite(row_MD).all():
+                raise ValueError(f"hook point {name} has numbers that are not finite in float32")
         with ENDING:
             if self.shared is not None:
-                self.reservoir.keep(self.shared[0], rows)
+                self.reservoir.keep(self.shared[2], rows)
 
 
 def check_mask(name: str, lead: tuple[int, ...], mask: Any) -> None:
@@ -177,14 +187,16 @@ def as_booleans(mask: Any) -> np.ndarray:
     return mask.astype(bool)
 
 
-def take_rows(x: Any, rows_M: np.ndarray, name: str) -> Any:
+def take_rows(x: Any, rows_M: np.ndarray, name: str) -> np.ndarray:
     """Take rows of (batch, tokens, width) on the accelerator, in few programs for any number."""
     if isinstance(x, np.ndarray) or not hasattr(x, "devices"):
         x = x if hasattr(x, "detach") else np.asanyarray(x)
         return as_numpy(x.reshape(-1, x.shape[-1])[rows_M], name)
+    if x.is_deleted():
+        raise ValueError(f"{name} was deleted, as donated arrays are; add it before that step")
     padded = np.zeros(1 << max(len(rows_M) - 1, 0).bit_length(), np.int64)
     padded[: len(rows_M)] = rows_M
-    return np.asarray(x.reshape(-1, x.shape[-1])[padded])[: len(rows_M)]
+    return as_numpy(np.asarray(x.reshape(-1, x.shape[-1])[padded])[: len(rows_M)], name)
 
 
 def as_numpy(x: Any, name: str) -> np.ndarray:
@@ -195,30 +207,3 @@ def as_numpy(x: Any, name: str) -> np.ndarray:
         x = real_numbers(x, name)
         check_precision(x, name)
     return x.astype(np.float32)
-
-
-# Hands arrays to the host once per computation, also from a compiled program. Unlike
-# `jax.debug.callback` in `jax.checkpoint`, it does not run again where a backward pass recomputes:
-# by default JAX leaves a primitive with an effect in the forward pass.
-send_p = Primitive("anisoscope_send")
-send_p.multiple_results = True
-
-
-def _send(*leaves: Any, receive: Any, tree: Any) -> list[Any]:
-    jax.debug.callback(receive, *jax.tree.unflatten(tree, leaves), ordered=True)
-    return []
-
-
-def _refuse_vmap(*_: Any, **__: Any) -> Any:
-    raise ValueError(
-        "a recorder inside of jax.vmap does not know whether the mapped axis holds sequences; "
-        "call it outside, with the whole (batch, tokens, width)"
-    )
-
-
-EFFECTS = jax.make_jaxpr(lambda: jax.debug.callback(int, ordered=True))().effects
-send_p.def_impl(_send)
-send_p.def_effectful_abstract_eval(lambda *_, **__: ([], EFFECTS))
-ad.primitive_jvps[send_p] = lambda primals, _, **params: (send_p.bind(*primals, **params), [])
-batching.primitive_batchers[send_p] = _refuse_vmap
-mlir.register_lowering(send_p, mlir.lower_fun(_send, multiple_results=True))

@@ -19,15 +19,15 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.sources.array_checks import FEWEST
+from anisoscope.sources.recording.host_calls import send
 from anisoscope.sources.recording.recorded_passes import (
     Pass,
     Reservoir,
+    Sequences,
     as_booleans,
     check_mask,
-    send_p,
     take_rows,
 )
 from anisoscope.utils import files
@@ -36,7 +36,6 @@ from anisoscope.utils.extras import required_by
 
 if TYPE_CHECKING:
     import torch
-    import transformers
 
 OUTPUT = "output"  # name of the output of a function that returns one array
 
@@ -63,11 +62,11 @@ class Recorder:
             self.hook_points = recorder_hooks.find_modules(
                 model, () if hook_points is None else hook_points
             )
-            self.tokens_first = {
-                name: recorder_hooks.tokens_first(model, name, part)
-                for name, part in self.hook_points.items()
-            }
-        self.stack, self.adding = contextlib.ExitStack(), threading.Lock()
+            self.hooks = recorder_hooks.PassHooks(
+                model, self.hook_points, self.begin_pass, self.leave_out
+            )
+        self.stack, self.entered = contextlib.ExitStack(), 0
+        self.adding = threading.Lock()
         self.start_over()
 
     def start_over(self) -> None:
@@ -75,14 +74,20 @@ class Recorder:
         self.refused = ""  # why the last refused pass was left out
         self.reservoir = Reservoir(self.points, np.random.default_rng(self.seed))
 
-    def __enter__(self) -> Recorder:
-        if self.in_torch:
-            from anisoscope.sources.hf import recorder_hooks
+    def begin_pass(self) -> Pass | None:
+        """Begin a pass; None while the recorder rests."""
+        return Pass(self.reservoir, self.hook_points) if self.active else None
 
-            self.stack.enter_context(recorder_hooks.attach(self))
+    def __enter__(self) -> Recorder:
+        self.entered += 1
+        if self.in_torch and self.entered == 1:
+            self.stack.enter_context(self.hooks.attach())
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
+        self.entered -= 1
+        if self.entered:
+            return  # inside of another `with`, whose end removes the hooks
         self.stack.close()
         if self.to is not None and (self.rows or kind is None):
             self.write()
@@ -90,7 +95,10 @@ class Recorder:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         outputs = self.model(*args, **kwargs)
         if not self.in_torch:
-            self.add(outputs if self.hook_points is None else self.hook_points(outputs))
+            try:
+                self.add(outputs if self.hook_points is None else self.hook_points(outputs))
+            except Exception as error:
+                self.leave_out(error)
         return outputs
 
     def add(self, arrays: Any, mask: Any = None) -> None:
@@ -110,23 +118,31 @@ class Recorder:
         for name, x in arrays.items():
             if getattr(x, "ndim", None) not in (2, 3):
                 shape = getattr(x, "shape", type(x).__name__)
-                raise ValueError(f"{name} has shape {shape}; pass (batch, tokens, width)")
+                advice = "pass (batch, tokens, width), of several layers {name: layer}"
+                raise ValueError(f"{name} has shape {shape}; {advice}")
             if mask is not None:
                 check_mask(name, tuple(x.shape[:-1]), mask)
         if any(isinstance(x, jax.core.Tracer) for x in (*arrays.values(), mask)):
-            leaves, tree = jax.tree.flatten((arrays, mask))
-            send_p.bind(*leaves, receive=self._add, tree=tree)
+            send(self._receive, (arrays, mask))
         else:
             self._add(arrays, mask)
+
+    def _receive(self, arrays: dict[str, Any], mask: Any) -> None:
+        """Record what a compiled program sends; an error here would stop the program."""
+        try:
+            self._add(arrays, mask)
+        except Exception as error:
+            self.leave_out(error)
 
     def _add(self, arrays: dict[str, Any], mask: Any) -> None:
         mask = None if mask is None else as_booleans(mask)
         with self.adding:
-            current = Pass(self)
+            current = Pass(self.reservoir)
             for name, x in arrays.items():
                 lead = tuple(x.shape[:-1])
                 own = mask if mask is not None and mask.shape == lead else None
-                current.rows[name] = take_rows(x, current.draw(name, lead, own).rows_M, name)
+                draw = current.draw(name, Sequences(lead, own))
+                current.rows[name] = take_rows(x, draw.rows_M, name)
             current.end()
 
     def leave_out(self, error: Exception) -> None:
@@ -150,7 +166,7 @@ class Recorder:
             ValueError: nothing was recorded.
         """
         if not self.rows:
-            hint = "call the model, or the recorder, inside of `with`"
+            hint = "call the model, or the recorder, as a function inside of `with`"
             raise ValueError(f"nothing was recorded: {self.refused or hint}")
         sample, order_S = self.reservoir, self.reservoir.order_S
         arrays = sample.x_NSD[:, order_S], sample.cluster_S[order_S], sample.position_S[order_S]
@@ -237,51 +253,3 @@ def record(
     """
     with as_value_error():
         return Recorder(model, hook_points, to, points, seed)
-
-
-def trainer_callback(
-    hook_points: Sequence[str],
-    folder: str | os.PathLike[str],
-    *,
-    every: int = 100,
-    on: str = "step",
-    points: int = 4096,
-    families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = CLOUD_NULLS,
-    seed: int = 0,
-) -> transformers.TrainerCallback:
-    """Make a callback for the Trainer of transformers that calls `measure_step`.
-
-    A step that cannot be measured causes a warning, and the training continues.
-
-    Args:
-        hook_points: names of modules, as for `record`.
-        folder: as for `measure_step`.
-        every: steps between tables. That of step s holds the passes that make step s + 1, in
-            training mode.
-        on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout.
-        points: maximum number of vectors in a cloud.
-        families: as for `measure`.
-        nulls: as for `measure`.
-        seed: seed of the sample.
-
-    Returns:
-        A TrainerCallback. Its hooks are removed when the training ends.
-
-    Raises:
-        ValueError: the folder holds other files or later steps, when the training begins.
-        ImportError: torch or transformers is not installed.
-
-    >>> trainer.add_callback(trainer_callback(["transformer.h.0"], "geometry", every=50))
-    """
-    from anisoscope.sources.hf import trainer_callback
-
-    with as_value_error():
-        return trainer_callback.MeasureCallback(
-            hook_points,
-            folder,
-            every,
-            on,
-            points,
-            {"families": families, "nulls": nulls, "seed": seed},
-        )

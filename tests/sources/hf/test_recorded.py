@@ -45,7 +45,7 @@ def test_a_training_loop_is_what_it_was_and_the_rows_are_the_model_s_own(tmp_pat
         with recorder if recorded else torch.enable_grad():
             torch.manual_seed(1)
             catch = model.transformer.h[0].register_forward_hook(
-                lambda _, args, found, own=own: own.append(output_tensor("a block", found))
+                lambda _, args, found, own=own: own.append(output_tensor("a block", found)[0])
             )
             for found in passes(model):
                 optimizer.zero_grad()

@@ -133,7 +133,7 @@ def test_encoder_and_decoder_are_each_recorded_with_their_own_mask():
     given = {"attention_mask": encoder, "decoder_input_ids": IDS, "decoder_attention_mask": decoder}
     assert lengths(recorded(model, ["encoder.block.1"], IDS, **given)) == [4, 10, 10]
     assert lengths(recorded(model, ["decoder.block.1"], IDS, **given)) == [10, 2, 2]
-    left_out("or other sequences", model, ["encoder.block.1", "decoder.block.1"], IDS, **given)
+    left_out("read other sequences", model, ["encoder.block.1", "decoder.block.1"], IDS, **given)
     given["decoder_attention_mask"] = None
     # no mask of its own: all are tokens
     assert lengths(recorded(model, ["decoder.block.1"], IDS, **given)) == [10, 10, 10]
@@ -288,4 +288,4 @@ def test_layers_of_a_loop_share_their_sequences_and_two_loops_do_not():
     for loop, rows in (("a", 96), ("b", 48)):
         names = [f"{loop}.layers.{number}" for number in range(2)]
         assert recorded(TwoStacks(), names, tokens, document).rows == rows
-    left_out("or other sequences", TwoStacks(), ["a.layers.1", "b.layers.0"], tokens, document)
+    left_out("read other sequences", TwoStacks(), ["a.layers.1", "b.layers.0"], tokens, document)
