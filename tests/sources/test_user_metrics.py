@@ -73,7 +73,11 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
         ({"twonn": share}, "measured already"),
         ({"a b": share}, "is not a valid name"),
         ({"own": 3}, "'own' raised TypeError"),
+        ({"layer": share}, "'layer' names an axis of the table; choose another name"),
+        ({"depth": share}, "'depth' names an axis of the table"),
         ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
+        ({"own": lambda cloud: 1 + 2j}, "'own' returned a complex; return one real number"),
+        ({"own": lambda cloud: None}, "'own' returned a NoneType; return one real number"),
         ({"own": lambda cloud: 1 // 0}, r"'own' raised ZeroDivisionError.*shape \(96, 6\)"),
     ],
 )

@@ -44,7 +44,7 @@ class ModuleCall:
         names = [*parameters, *(f"*{number}" for number in range(len(parameters), len(args)))]
         self.arguments: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
         for x in [x for x in self.arguments.values() if isinstance(x, Mapping)]:
-            self.arguments = dict(x) | self.arguments
+            self.arguments = self.arguments | dict(x)
         tensors = {k: x for k, x in self.arguments.items() if isinstance(x, torch.Tensor)}
         self.first = next((x for x in tensors.values() if x.ndim), None)
         self.embedded: list[tuple[torch.Tensor, int]] = []  # ids looked up in it, padding_idx

@@ -86,7 +86,7 @@ def test_checkpointing_counts_once_and_a_pass_without_the_hook_point_not_at_all(
         model.transformer(input_ids=torch.ones((2, 5), dtype=torch.long))
 
 
-def make_trainer(tmp_path, callback, model=None):
+def make_trainer(tmp_path, callback, model=None, evaluated=ROWS[:16]):
     settings = transformers.TrainingArguments(
         output_dir=str(tmp_path / "theirs"), max_steps=6, per_device_train_batch_size=8, report_to=[], use_cpu=True,
         save_strategy="no", eval_strategy="steps", eval_steps=3, disable_tqdm=True, logging_steps=100,
@@ -94,7 +94,7 @@ def make_trainer(tmp_path, callback, model=None):
     model = tiny_models.model("gpt2") if model is None else model
     torch.manual_seed(0)
     return transformers.Trainer(
-        model, settings, train_dataset=ROWS, eval_dataset=ROWS[:16], callbacks=[callback]
+        model, settings, train_dataset=ROWS, eval_dataset=evaluated, callbacks=[callback]
     )
 
 
@@ -172,3 +172,15 @@ def test_layers_that_are_dropped_or_shared_give_a_warning_and_the_training_goes_
     assert any("nothing was recorded" in text and words in text for text in messages)
     assert trainer.state.global_step == 6
     assert not hooks_of(trainer.model)
+
+
+def test_of_several_evaluations_at_a_step_the_first_is_measured_and_a_line_says_so(tmp_path):
+    callback = anisoscope.trainer_callback(BLOCKS, tmp_path / "t", on="evaluate", **QUICK)
+    sets = {"a": ROWS[:16], "b": ROWS[16:40]}
+    trainer = make_trainer(tmp_path, callback, evaluated=sets)
+    with pytest.warns(UserWarning, match="step [36] has several evaluations") as caught:
+        trainer.train()
+    assert len(caught) == 2
+    table = joined_files.read_table(tmp_path / "t" / "results.nc")
+    assert table.step.values.tolist() == [3, 6]
+    assert table.attrs["points"] == 16 * 16

@@ -91,6 +91,10 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
         anisoscope.measure_step(x, 0, tmp_path, **QUICK)
     table = anisoscope.measure_step(x, np.int64(2), folder, layer_names=names, **QUICK)
     assert table.step.values.tolist() == [0, 2]
+    damaged = folder / "measurements" / "2.nc"
+    damaged.write_bytes(damaged.read_bytes()[:-4] + b"flip")
+    with pytest.raises(ValueError, match=r"2\.nc is damaged \(.*; move the file away to go on"):
+        anisoscope.measure_step(x, 3, folder, layer_names=names, **QUICK)
 
 
 def test_what_earlier_steps_have_stays_in_the_joined_table(tmp_path):

@@ -2,6 +2,7 @@
 opens.
 """
 
+import contextlib
 import json
 
 import jax
@@ -88,7 +89,9 @@ def test_what_a_gradient_computes_again_is_counted_once(transform):
         "scan": lambda x: jax.lax.scan(lambda x, _: (step(x), None), x, length=3)[0].sum(),
     }[transform]
     x = jax.random.normal(jax.random.key(0), (2, 5, 4))
-    gradient = jax.grad(loss)(x)
+    scanned = pytest.warns(UserWarning, match="inside of jax.lax.scan counts each iteration")
+    with scanned if transform == "scan" else contextlib.nullcontext():
+        gradient = jax.grad(loss)(x)
     assert recorder.rows == (30 if transform == "scan" else 10)
     sample = recorder.sample()
     np.testing.assert_allclose(sample["vectors"][0][:10], jnp.tanh(x).reshape(10, 4), atol=1e-6)
@@ -96,8 +99,49 @@ def test_what_a_gradient_computes_again_is_counted_once(transform):
     if transform != "scan":
         own = jax.grad(lambda x: jnp.tanh(x).sum())(x)
         np.testing.assert_allclose(gradient, own, atol=1e-6)
-    with pytest.raises(ValueError, match=r"inside of jax\.vmap"):
-        jax.vmap(lambda x: recorder(x))(jnp.ones((3, 2, 5, 4)))
+
+
+@pytest.mark.parametrize("inside", ["sharded jit", "pmap", "shard_map", "vmap"])
+def test_a_step_of_the_user_s_goes_on_wherever_it_runs(inside):
+    """On several devices all rows are recorded, or none with a warning: a part is no whole."""
+    recorder, x = anisoscope.record(jnp.tanh, points=64), jnp.ones((2, 4, 5, 3)).cumsum(2)
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    split = jax.P("data")
+    run = {
+        "sharded jit": lambda: jax.jit(lambda x: recorder(x))(
+            jax.device_put(x[0], jax.NamedSharding(mesh, split))
+        ),
+        "pmap": lambda: jax.pmap(lambda x: recorder(x))(x),
+        "shard_map": lambda: jax.shard_map(
+            lambda x: recorder(x[0]), mesh=mesh, in_specs=split, out_specs=split
+        )(x),
+        "vmap": lambda: jax.jit(jax.vmap(lambda x: recorder(x)))(x),
+    }[inside]
+    whole = inside == "sharded jit"
+    with contextlib.nullcontext() if whole else pytest.warns(UserWarning, match="sees a part of"):
+        outputs = run()
+    np.testing.assert_allclose(outputs.ravel()[:60], jnp.tanh(x[0]).ravel(), atol=1e-6)
+    assert recorder.rows == (20 if whole else 0)
+
+
+def test_errors_in_a_compiled_step_are_warnings():
+    recorder = anisoscope.record(lambda x: x, lambda outputs: {"h": outputs["h"]}, points=64)
+    with pytest.warns(UserWarning, match="not recorded: list indices"):
+        assert recorder([1]) == [1]
+
+    @jax.jit
+    def step(x, mask):
+        recorder.add({"h": x}, mask)
+        return x.sum()
+
+    for x, mask, words in (
+        (jnp.ones((2, 5, 4)), jnp.full((2, 5), 0.5), "mask holds 0.5"),
+        (jnp.full((2, 5, 4), jnp.inf), jnp.ones((2, 5)), "h has numbers that are not finite"),
+        (jnp.ones((2, 5, 4), complex), jnp.ones((2, 5)), "are not real numbers"),
+    ):
+        with pytest.warns(UserWarning, match=words):
+            step(x, mask).block_until_ready()
+            assert recorder.rows == 0
 
 
 def test_a_pass_that_does_not_fit_leaves_nothing():
@@ -105,7 +149,7 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     first = {"a": np.ones((2, 3, 4)), "b": np.ones((2, 3, 4))}
     recorder.add(first)
     for x, words in (
-        (first | {"b": np.ones((2, 4, 4))}, "record them separately"),
+        (first | {"b": np.ones((2, 4, 4))}, r"a and b have \(2, 3\) and \(2, 4\) vectors; record them"),
         (first | {"b": np.ones((2, 3, 5))}, "record each width separately"),
         ({"a": first["a"]}, "b did not run"),
         (first | {"c": first["a"]}, "c did not run"),
@@ -123,12 +167,17 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
         (X, np.ma.masked_array(np.ones((2, 5)), np.eye(2, 5)), "mask is a masked array"),
         (np.ma.masked_array(X, X > 0), None, "masked"),
         (X + 1e9, None, "float32 would lose"),
+        (X[None], None, r"h has shape \(1, 2, 5, 4\); pass .* of several layers {name: layer}"),
+        ("deleted", None, "h was deleted, as donated arrays are"),
     ],
 )
 def test_what_does_not_fit_is_refused(x, mask, words):
     recorder = anisoscope.record(lambda x: x)
+    if isinstance(x, str):
+        x = jnp.ones((2, 5, 4))
+        x.delete()
     with pytest.raises(ValueError, match=words):
-        recorder.add(x, mask)
+        recorder.add({"h": x}, mask)
     assert recorder.rows == 0
     recorder.add(X[:, 0], np.array([1, 0]))  # a vector of each sequence, and a mask of sequences
     assert recorder.rows == 1
