@@ -86,7 +86,10 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, options, wor
         measure_attention(HEADS, keys, **{"mask": "causal"} | options)
 
 
-def test_a_function_that_is_not_finite_is_refused():
+def test_a_function_that_is_not_finite_or_no_array_is_refused():
+    for found, words in (([CLOUDS], "returns a list; return one array"), (None, "a NoneType; ")):
+        with pytest.raises(ValueError, match=words):
+            make_measure(lambda *_, found=found: found, np.zeros((8, 12)))({})
     x = jnp.asarray(CLOUDS.reshape(2, 8, 12, WIDTH), jnp.float32)
     measure_x = make_measure(
         lambda x, _: x + jnp.where(x < -9, jnp.nan, 0), np.zeros((8, 12)), families="similarity"

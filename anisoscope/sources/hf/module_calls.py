@@ -150,12 +150,12 @@ def find_sequences(
     """
     known = [call for call in calls if call.inputs]
     chain = _linked([call for call in known if not call.splits] or known[-1:], lead)
-    asked, chain = chain or calls, chain or [*calls[:1]]
+    sources, chain = chain or calls, chain or [*calls[:1]]
     for call in chain:
         call.check(name, lead, tokens_first)
     if len(lead) == 1 or not chain:
         return Sequences(lead, mask, source=chain[-1].source if chain else None)
-    for call in asked:
+    for call in sources:
         mask = call.mask(name, lead, call in chain) if mask is None else mask
     if mask is None:
         mask = padding_masks.embedded_mask(chain[-1].embedded, lead)

@@ -106,5 +106,5 @@ def _marks_padding(flag_BT: np.ndarray, first: torch.Tensor | None) -> bool:
     """Whether these places are at the ends of rows, and hold the same in the first tensor."""
     if first is None or tuple(first.shape[:2]) != flag_BT.shape:
         return False
-    there = first.detach()[torch.as_tensor(flag_BT, device=first.device)]
-    return np.array_equal(_end_runs(flag_BT), flag_BT) and bool((there == there[0]).all())
+    marked = first.detach()[torch.as_tensor(flag_BT, device=first.device)]
+    return np.array_equal(_end_runs(flag_BT), flag_BT) and bool((marked == marked[0]).all())

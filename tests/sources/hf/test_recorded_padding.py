@@ -119,7 +119,9 @@ class Passes(nn.Module):
 def test_vectors_of_another_shape_than_the_first_tensor_are_left_out(run, shape):
     words = f"returns {shape} vectors for inputs".replace("(", r"\(").replace(")", r"\)")
     left_out(words, Passes(nn.Linear(4, 4), run), ["part"], torch.randn(3, 10, 4))
-    model = Passes(nn.Linear(4, 4), lambda part, ids: run(part, ids[..., None].float().repeat(1, 1, 4)))
+    model = Passes(
+        nn.Linear(4, 4), lambda part, ids: run(part, ids[..., None].float().repeat(1, 1, 4))
+    )
     left_out(words, model, ["part"], IDS)
 
 
@@ -218,7 +220,10 @@ def test_numbers_that_are_not_finite_and_tensors_without_data_leave_a_pass_out()
     left_out("0 has numbers that are not finite", model, ["0"], x * torch.inf)
     left_out("meta", model.to("meta"), ["0"], x.to("meta"))
     model = Encoder()
-    with anisoscope.record(model, ["block"]) as recorder, pytest.warns(UserWarning, match="not rec"):
+    with (
+        anisoscope.record(model, ["block"]) as recorder,
+        pytest.warns(UserWarning, match="not rec"),
+    ):
         gradient = torch.func.grad(lambda x: model({"tokens": x}).sum())(x)
     assert gradient.shape == x.shape
     assert recorder.rows == 0

@@ -140,8 +140,8 @@ def test_errors_in_a_compiled_step_are_warnings():
         (jnp.ones((2, 5, 4), complex), jnp.ones((2, 5)), "are not real numbers"),
     ):
         with pytest.warns(UserWarning, match=words):
-            step(x, mask).block_until_ready()
-            assert recorder.rows == 0
+            jax.block_until_ready((step(x, mask), jax.effects_barrier()))
+        assert recorder.rows == 0
 
 
 def test_a_pass_that_does_not_fit_leaves_nothing():
@@ -149,7 +149,10 @@ def test_a_pass_that_does_not_fit_leaves_nothing():
     first = {"a": np.ones((2, 3, 4)), "b": np.ones((2, 3, 4))}
     recorder.add(first)
     for x, words in (
-        (first | {"b": np.ones((2, 4, 4))}, r"a and b have \(2, 3\) and \(2, 4\) vectors; record them"),
+        (
+            first | {"b": np.ones((2, 4, 4))},
+            r"a and b have \(2, 3\) and \(2, 4\) vectors; record them",
+        ),
         (first | {"b": np.ones((2, 3, 5))}, "record each width separately"),
         ({"a": first["a"]}, "b did not run"),
         (first | {"c": first["a"]}, "c did not run"),
