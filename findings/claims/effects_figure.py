@@ -9,21 +9,22 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.experiment_figures import ratio_axis
 from findings.claims.claim_entries import CLAIMS
-from findings.claims.verdicts import CONTRAST, VERDICTS
+from findings.claims.verdicts import BESIDE, CONTRAST, TOO_WIDE, VERDICTS
 
-COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "0.25", "0.65"), strict=True))
+COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "#E69F00", "0.25", "0.65"), strict=True))
 LOW_BAR = "Low bars, which nearly every trained model passes"
 EFFECTS_KEY = (
     "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
     "sign reversed: as claimed is in the shade. "
-    "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all. Right: numbers of "
-    "models with each verdict, also where nothing could be tested. Beyond ± 38 at the edge."
+    "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all; single pretrained "
+    "models have no p. Right: numbers of models with each verdict, also where nothing could be tested. "
+    "Beyond ± 38 at the edge."
 )
 
 
 def effects(frame: pd.DataFrame) -> Figure:
     """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
-    frame = frame[frame["paper"] != CONTRAST]
+    frame = frame[~frame["role"].isin([CONTRAST, BESIDE])]
     groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
     for name in CLAIMS:
         if name in set(frame["claim"]):
@@ -39,7 +40,7 @@ def effects(frame: pd.DataFrame) -> Figure:
             count = (frame["claim"].eq(name) & frame["verdict"].eq(found)).sum()
             ax.text(1.04 + 0.065 * x, -y, count or "", va="center", **look)
     for y, name in enumerate(rows):
-        own = frame[frame["claim"].eq(name) & frame["p"].notna()]
+        own = frame[frame["claim"].eq(name) & frame["reason"].isin(["", TOO_WIDE])]
         _draw_effects(ax, own.sort_values("effect"), -y)
     titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
     style.name_rows(ax, titles, [name not in CLAIMS for name in rows])

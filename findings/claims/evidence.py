@@ -1,12 +1,13 @@
 """Read what an experiment's tables say about each claim: a number for each model and seed.
 
-A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, and the
-gain over unigram in bits. Where a table has one number with an error in place of one per seed, like
-a contrast or a correlation, `error`, `freedom` and `n` say so.
+A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, positive
+as claimed, and the gain over unigram in bits. Where a table has one number with an error in place
+of one per seed, like a contrast or a correlation, `error`, `freedom` and `n` say so; of a single
+model on one sample `low` and `high` do. `beside` names what a row has that the model's own does
+not: it stands beside, and is not counted.
 """
 
 import pathlib
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,14 +15,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from anisoscope.analysis import on_disk, run_summaries
 from anisoscope.analysis.contrasts import factors
 from anisoscope.analysis.correlations import correlate
 from anisoscope.results import joined_files
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import read_json
-from anisoscope.utils.folder import SETTINGS_GONE
-from anisoscope.utils.settings import flat
 from findings.claims.claim_entries import CLAIMS, ENCODER, MODELS, PLAIN, Claim
 
 NAME = "evidence.csv"
@@ -29,7 +25,9 @@ EARLY = 0.3  # fraction of training, as in the paper
 CROSSED = "weight and data seeds are crossed, so runs are not independent"
 UNFINISHED = "not measured to its last step"
 ROOM = 0.9  # largest mean cosine of an input to which a block can still add
-COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "gain", "outside")
+TEXTS = ("claim", "model", "unit", "outside", "beside")
+COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "low", "high", "gain")
+COLUMNS += ("outside", "beside")
 Rows = Iterator[dict[str, Any]]
 
 
@@ -37,11 +35,11 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
     """Collect the evidence for every claim; read evidence.csv where there is no other table.
 
     Raises:
-        UserError: no table of the folder has evidence on any claim.
+        ValueError: no table of the folder has evidence on any claim.
     """
     runs = read_runs_with_kinds(folder)
     rows = [
-        {"claim": name, "outside": ""} | row
+        {"claim": name, "outside": "", "beside": ""} | row
         for name, claim in CLAIMS.items()
         for row in READERS[claim.table](folder, runs, claim)
     ]
@@ -49,33 +47,28 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
         frame = pd.DataFrame(rows, columns=list(COLUMNS))
         return frame.sort_values(["claim", "model"], kind="stable")
     if not (folder / NAME).exists():
-        raise UserError(
-            f"{folder} contains no table with evidence on any claim; run --stages=train,measure there first"
-        )
-    return joined_files.read_csv(folder / NAME, "claim", "model", "unit", "outside")
+        raise ValueError(f"{folder} contains no table with evidence on any claim")
+    return joined_files.read_csv(folder / NAME, *TEXTS)
 
 
 def read_runs_with_kinds(folder: pathlib.Path) -> pd.DataFrame:
     """Read runs.csv with the kind and gain over unigram of each model; no rows if it is absent."""
     runs = pd.DataFrame(columns=["kind"])
-    if (folder / on_disk.RUNS).exists():
-        runs, _ = on_disk.read_runs(folder)
-        refuse_outdated(folder, on_disk.RUNS, runs)
+    if (folder / "runs.csv").exists():
+        runs = joined_files.read_csv(folder / "runs.csv", "run", "condition")
     if not {"objective", "model.mask", "train.seed"} <= {*runs}:
         return pd.DataFrame(columns=["kind", "condition"])
     pairs = zip(runs["objective"], runs["model.mask"], strict=True)
     kinds = np.array([MODELS.get(pair, "other") for pair in pairs], dtype=object)
     for setting in (name for name in PLAIN if name in runs):
         kinds[(runs[setting] != PLAIN[setting]).to_numpy()] = "other"
-    # runs.csv has only the settings that differ between runs
-    kinds[[not _is_plain(folder / run / "config.json") for run in runs["run"]]] = "other"
     gain = runs.get("test_gain_over_unigram", np.nan)
     return runs.assign(kind=kinds, gain=gain, outside=_why_not_independent(runs))
 
 
 def _why_not_independent(runs: pd.DataFrame) -> pd.Series:
     """Return why a run is no independent sample of its condition; "" if it is."""
-    seeds = [name for name in run_summaries.SEEDS[:2] if name in runs]
+    seeds = [name for name in ("train.seed", "train.data_seed") if name in runs]
     reasons = pd.Series("", runs.index)
     for _, group in runs.groupby("condition"):
         if len(factors(group[seeds].to_numpy())) > 1:
@@ -83,62 +76,37 @@ def _why_not_independent(runs: pd.DataFrame) -> pd.Series:
     return reasons.mask(runs.get("unfinished", pd.Series(False, runs.index)), UNFINISHED)
 
 
-def refuse_outdated(folder: pathlib.Path, table: str, runs: pd.DataFrame) -> None:
-    """Raise UserError if tables of these runs have changed since `table` was written."""
-    if why := on_disk.why_outdated(folder, table, _folders(folder, runs)):
-        raise UserError(why)
-
-
-def _folders(folder: pathlib.Path, runs: pd.DataFrame) -> on_disk.Folders:
-    return {name: folder / name for name in runs.get("run", ())}
-
-
-def _is_plain(path: pathlib.Path) -> bool:
-    settings = flat(read_json(path, SETTINGS_GONE)) if path.exists() else {}
-    return all(settings.get(name, value) == value for name, value in PLAIN.items())
-
-
 def _row(run: Any, value: float) -> dict[str, Any]:
     about = {"model": run["condition"], "unit": run["run"], "outside": run["outside"]}
-    return about | {"value": value, "gain": run["gain"]}
+    return about | {"value": float(value), "gain": run["gain"]}
+
+
+def _number(claim: Claim, values: Any) -> float:
+    return claim.number(*(values[column] for column in claim.columns))
 
 
 def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Evaluate an expression in columns of runs.csv."""
-    own = runs[runs["kind"].isin(claim.models)]
-    expressions = {text: column_names(text) for text in (claim.quantity, *dict(claim.regime))}
-    if own.empty or not expressions[claim.quantity] <= {*runs}:
+    """Take columns of runs.csv."""
+    if not {*claim.columns} <= {*runs}:
         return
-    found = {
-        text: own[[*columns]].eval(text, engine="python")
-        for text, columns in expressions.items()
-        if columns <= {*runs}
-    }
-    reasons = own["outside"]
-    for condition, reason in claim.regime:
-        if condition in found:
-            reasons = reasons.where((reasons != "") | found[condition], reason)
-    about = own[["condition", "run", "gain", "outside"]].to_dict("records")
-    for run, value, reason in zip(about, found[claim.quantity], reasons, strict=True):
-        yield _row(run, value) | {"outside": reason}
-
-
-def column_names(expression: str) -> set[str]:
-    """List the columns that an expression reads."""
-    return {*re.findall("[a-z_]+", expression)} - {"log"}
+    known = [regime for regime in claim.regime if {*regime.columns} <= {*runs}]
+    for run in runs[runs["kind"].isin(claim.models)].to_dict("records"):
+        failed = [x.reason for x in known if not x.holds(*(run[name] for name in x.columns))]
+        reasons = [run["outside"], *failed]
+        yield _row(run, _number(claim, run)) | {"outside": next(filter(None, reasons), "")}
 
 
 def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Subtract the encoder of the same seeds, whose condition differs only in the kind's name."""
-    seeds = ["train.seed", "train.data_seed"]
-    if not {claim.quantity, *seeds} <= {*runs}:
+    seeds, (column,) = ["train.seed", "train.data_seed"], claim.columns
+    if not {column, *seeds} <= {*runs}:
         return
     for condition, decoders in runs[runs["kind"] == "decoder"].groupby("condition", sort=False):
         names = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
         encoders = runs[(runs["kind"] == "encoder") & runs["condition"].isin(names)]
         both = decoders.merge(encoders, on=seeds, suffixes=("", "_encoder"))
         for pair in both.to_dict("records"):
-            yield _row(pair, pair[claim.quantity] - pair[f"{claim.quantity}_encoder"]) | {
+            yield _row(pair, claim.number(pair[column] - pair[f"{column}_encoder"])) | {
                 "model": f"{condition} less encoder",
                 "gain": np.minimum(pair["gain"], pair["gain_encoder"]),  # NaN where one is
                 "outside": pair["outside"] or pair["outside_encoder"],
@@ -147,7 +115,7 @@ def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
 
 def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Correlate the conditions' means, as Fisher's z with the error 1/sqrt(n - 3)."""
-    columns = claim.quantity.split(",")
+    columns = [*claim.columns]
     if not {*columns} <= {*runs} or runs["condition"].nunique() < 2:
         return
     runs = runs[np.isfinite(runs[columns]).all(axis=1)]
@@ -166,7 +134,7 @@ def over_models(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
 
 def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Correlate two columns of layers.csv within each run."""
-    columns, path = claim.quantity.split(","), folder / "layers.csv"
+    columns, path = [*claim.columns], folder / "layers.csv"
     if runs.empty or not path.exists():
         return
     layers = joined_files.read_csv(path, "run", "condition")
@@ -181,9 +149,11 @@ def over_layers(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
 
 def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     """Take the rows of contrasts_loss_matched.csv."""
-    contrasts = on_disk.read_contrasts(folder, on_disk.LOSS_MATCHED)
-    place = dict(zip(("setting", "before", "after", "held"), claim.contrast, strict=True))
-    place |= {"quantity": claim.quantity, "positions": "all"}
+    path = folder / "contrasts_loss_matched.csv"
+    if not path.exists():
+        return
+    contrasts = joined_files.read_csv(path, "setting", "before", "after", "held", "without")
+    place = claim.contrast._asdict() | {"quantity": claim.columns[0], "positions": "all"}
     for column, value in place.items():
         contrasts = contrasts[contrasts[column] == value] if value else contrasts
     for row in contrasts.to_dict("records"):
@@ -191,7 +161,7 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
         yield {
             "model": f"{row['before']} → {row['after']}{held}",
             "unit": "contrast",
-            "value": row["change"],
+            "value": claim.number(row["change"]),
             "error": row["error"],
             "freedom": row["freedom"],
             "n": row["pairs"],
@@ -202,39 +172,46 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
 
 
 def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Read tangents.csv: the early semi-NMF subspace of the largest rank, raw gradients.
+    """Read tangents.csv, means over blocks; the embedding stands beside.
+
+    It holds the early semi-NMF subspace of the largest rank, raw gradients.
+    """
+    path = folder / "tangents.csv"
+    if runs.empty or not path.exists():
+        return
+    tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
+    for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
+        table = tables[run["run"]]
+        for layers, beside in ((table["layer"] > 0, ""), (table["layer"] == 0, "embedding")):
+            values = tangent_values(table[layers].drop(columns="run"))
+            yield _row(run, _number(claim, values)) | {"beside": beside}
+
+
+def tangent_values(table: pd.DataFrame) -> dict[str, float]:
+    """Return the means over a run's layers that claims on gradients read.
 
     Energy of a random subspace of the whole space is k / D. Of one in the complement of a subspace
     with energy e it is c = (1 − e) k / (D − k) on average, so k / D is c / (1 − e + c).
     """
-    path = folder / on_disk.TANGENTS
-    if runs.empty or not path.exists():
-        return
-    refuse_outdated(folder, on_disk.TANGENTS, runs)
-    tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
-    least, most = on_disk.ENRICHMENT[0], on_disk.ENRICHMENT[-1]
-    for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
-        table = tables[run["run"]].assign(
-            random=lambda t: t["control_energy"] / (1 - t["energy"] + t["control_energy"]),
-            ratio=lambda t: np.log2(t["energy"] / t["control_energy"]),
-        )
-        step = table["step"]
-        over_layers = table.drop(columns="run").groupby("step").mean()
-        first, last = over_layers.reindex([0]).iloc[0], over_layers.loc[step.max()]
-        early = over_layers[(over_layers.index > 0) & (over_layers.index <= EARLY * step.max())]
-        early = early["energy"].mean()
-        value = {
-            "energy-control": last["energy"] - last["control_energy"],
-            "energy-random": last["energy"] - last["random"],
-            "excess": last["excess"],
-            "early-first": early - first["energy"],
-            "late-first": last["energy"] - first["energy"],
-            "early-late": early - last["energy"],
-            "amplification": last["ratio"] - first["ratio"],
-            "isoscore_gain-normal": last["isoscore_gain"] - last["isoscore_gain_normal"],
-            "enrichment": last[most] - last[least],
-        }[claim.quantity]
-        yield _row(run, float(value))
+    energy, control = table["energy"], table["control_energy"]
+    table = table.assign(random=control / (1 - energy + control), ratio=np.log2(energy / control))
+    steps = table.groupby("step").mean()
+    first, last = steps.reindex([0]).iloc[0], steps.iloc[-1]
+    early = steps[(steps.index > 0) & (steps.index <= EARLY * steps.index[-1])]
+    return {
+        "energy": last["energy"],
+        "first_energy": first["energy"],
+        "early_energy": early["energy"].mean(),
+        "control": last["control_energy"],
+        "random": last["random"],
+        "excess": last["excess"],
+        "log_ratio": last["ratio"],
+        "first_log_ratio": first["ratio"],
+        "isoscore_gain": last["isoscore_gain"],
+        "isoscore_gain_normal": last["isoscore_gain_normal"],
+        "least_frequent": last["enrichment_1"],
+        "most_frequent": last["enrichment_4"],
+    }
 
 
 def from_untrained(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
@@ -247,14 +224,14 @@ def from_untrained(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Ro
     table = joined_files.read_table(path).isel(mask=0, embedding=0, target=0, block=-1)
     least, most = table.isel(relative_norm=0), table.isel(relative_norm=-1)
     added = table["cosine_out"] - table["cosine_in"]
-    value = {
-        "cosine_out-cosine_in": added.where(table["cosine_in"] <= ROOM).mean("relative_norm"),
-        "without_bias": added.sel(relative_norm=0),
-        "score_std": np.log2(most["score_std"] / least["score_std"]),
-        "attention_entropy": least["attention_entropy"] - most["attention_entropy"],
-    }[claim.quantity]
+    values = {
+        "added": added.where(table["cosine_in"] <= ROOM).mean("relative_norm"),
+        "added_without_bias": added.sel(relative_norm=0),
+        "score_std_growth": np.log2(most["score_std"] / least["score_std"]),
+        "entropy_decrease": least["attention_entropy"] - most["attention_entropy"],
+    }
     for norm in table["norm_order"].values:
-        yield from _by_seed(f"{norm}-LN block", value.sel(norm_order=norm))
+        yield from _by_seed(f"{norm}-LN block", _number(claim, values).sel(norm_order=norm))
 
 
 def from_curved(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
@@ -263,11 +240,11 @@ def from_curved(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
         return
     table = joined_files.read_table(path)
     share = np.log2(table["biased_normal_share"].sel(weighting="none"))
-    value = {
-        "slope": table["slope_normal_norm"] - table["slope_tangent_norm"],
-        "biased": share.isel(bias=0) - share.isel(bias=-1),
-    }[claim.quantity]
-    yield from _by_seed("known manifolds", value.mean(("manifold", "curvature")))
+    values = {
+        "slope_difference": table["slope_normal_norm"] - table["slope_tangent_norm"],
+        "share_decrease": share.isel(bias=0) - share.isel(bias=-1),
+    }
+    yield from _by_seed("known manifolds", _number(claim, values).mean(("manifold", "curvature")))
 
 
 def _by_seed(model: str, values: Any) -> Rows:

@@ -1,18 +1,5 @@
-"""Judge what each experiment says about each claim.
+"""Judge what each experiment says about each claim. findings/rules.md has the rules in words."""
 
-A claim says that an effect is positive. It is *reproduced* if its 95 % interval lies above the
-smallest effect of interest, *contradicted* if it lies below the negative of that, *equivalent to
-none* if it lies between the two, and otherwise *inconclusive*. A claim of absence (flat, stable,
-linear) is reproduced by an interval between the two, and contradicted by one beyond either.
-
-For a bounded or selected number the interval is the range of the seeds, which contains the median
-of all seeds with a probability of 1 − 2^(1 − n). p tests that the effect equals ± the smallest one,
-whichever is nearer. Holm's method corrects p within the experiment (`p_holm`), and over all claims
-and primary contrasts together (`p_project`). A primary contrast has two tests: no change, and a
-change as large as the margin. At most one of these is true (docs/explanation/statistics.md).
-"""
-
-import os
 import pathlib
 from collections.abc import Iterable
 
@@ -22,55 +9,46 @@ from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
 from anisoscope.measurement.intervals import LEVEL, holm_of
-from anisoscope.results import joined_files
-from anisoscope.utils.errors import UserError, as_value_error
 from findings.claims import evidence
-from findings.claims.claim_entries import CLAIMS, LEARNED, Claim
+from findings.claims.claim_entries import CLAIMS, LEARNED, OWN, RECONSTRUCTED, THREE, Claim
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
+NOT_SHOWN = "our reconstruction does not show it"  # contradicted, by a reconstructed formula
 EQUIVALENT, INCONCLUSIVE = "equivalent to none", "inconclusive"
-VERDICTS = (REPRODUCED, CONTRADICTED, EQUIVALENT, INCONCLUSIVE)
+VERDICTS = (REPRODUCED, CONTRADICTED, NOT_SHOWN, EQUIVALENT, INCONCLUSIVE)
 TOO_WIDE, CONSTANT = "interval too wide", "the seeds have no variance, so no test applies"
 STUDENT, NORMAL = "Student", "normal distribution"
 SIGN, FISHER = "sign test, range of the seeds", "Fisher's z"
+SINGLE = "one model on one sample, no test"
 ROUNDING = 1e-9  # an end nearer to a bound than this lies on it
 COLUMNS = (
-    *("experiment", "claim", "model", "paper", "mark", "quantity", "statistic", "smallest"),
+    *("experiment", "claim", "model", "paper", "mark", "role", "statistic", "smallest"),
     *("effect", "low", "high", "n", "test", "p", "p_holm", "p_project", "verdict", "reason"),
 )
-CONTRAST = "primary contrast"  # its entry in the column paper
-Folder = str | os.PathLike[str]
+CONTRAST = "primary contrast"  # its entry in the columns paper and role
+PAPERS, OTHERS, BESIDE = "three papers", "other papers", "beside"  # roles; OWN is one too
 
 
 def verdicts(
-    folders: Folder | Iterable[Folder], duplicates: Iterable[tuple[str, str]] = ()
+    folders: Iterable[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ()
 ) -> pd.DataFrame:
     """Judge every claim and primary contrast of these experiments, one row for each.
 
     Args:
-        folders: folders of experiments, such as runs/mask_ablations, with the tables that the stage
-            `measure` writes.
+        folders: folders of tables, such as findings/tables/mask_ablations.
         duplicates: (experiment, model) pairs to leave out because another folder contains the same
             runs.
 
     Returns:
-        A DataFrame with claim, model, effect with its 95 % interval, the smallest effect of
-        interest, n, p, p corrected by Holm within the experiment and over all, and the verdict.
+        A DataFrame with the columns COLUMNS.
 
     Raises:
         ValueError: a folder contains no table with evidence on any claim, or two folders have one name.
     """
-    if isinstance(folders, str | os.PathLike):
-        folders = [folders]
-    with as_value_error():
-        return judge([pathlib.Path(folder) for folder in folders], duplicates)
-
-
-def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ()) -> pd.DataFrame:
-    """Judge as `verdicts` does, but raise UserError instead of ValueError."""
-    names, duplicates = [path.resolve().name for path in paths], {*map(tuple, duplicates)}
+    paths, duplicates = [*folders], {*map(tuple, duplicates)}
+    names = [path.resolve().name for path in paths]
     if again := sorted({name for name in names if names.count(name) > 1}):
-        raise UserError(
+        raise ValueError(
             f"two folders are named {again[0]}: verdicts tell experiments apart by their names"
         )
     claims, contrasts = [], []
@@ -90,36 +68,49 @@ def judge(paths: list[pathlib.Path], duplicates: Iterable[tuple[str, str]] = ())
     return pd.concat([claims, contrast_rows(contrasts)], ignore_index=True)
 
 
-def judge_interval(low: float, high: float, smallest: float, absence: bool) -> str:
+def judge_interval(low: float, high: float, claim: Claim) -> str:
     """Judge an interval by the smallest effect of interest; an end on the bound decides nothing."""
-    within, beyond = smallest - ROUNDING, smallest + ROUNDING
-    if -within < low and high < within:
-        return REPRODUCED if absence else EQUIVALENT
+    within, beyond = claim.smallest - ROUNDING, claim.smallest + ROUNDING
+    opposite = NOT_SHOWN if claim.mark == RECONSTRUCTED else CONTRADICTED
+    if high < within and (claim.one_sided or -within < low):
+        return REPRODUCED if claim.absence else EQUIVALENT
     if low > beyond:
-        return CONTRADICTED if absence else REPRODUCED
-    return CONTRADICTED if high < -beyond else INCONCLUSIVE
+        return opposite if claim.absence else REPRODUCED
+    return opposite if high < -beyond else INCONCLUSIVE
 
 
 def judge_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """Return effect, interval, p and verdict of each claim and model."""
-    tests = []
-    for (name, model), group in rows.groupby(["claim", "model"], sort=False):
+    """Return effect, interval, p and verdict of each claim and model, and of what stands beside."""
+    tests, keys = [], ["claim", "model", "beside"]
+    for (name, model, beside), group in rows.groupby(keys, sort=False):
         claim = CLAIMS[name]
         estimate = estimate_effect(group, claim)
-        ends = estimate["low"], estimate["high"]
         if reason := why_untested(group, claim, estimate):
             estimate["p"] = np.nan
-        found = INCONCLUSIVE if reason else judge_interval(*ends, claim.smallest, claim.absence)
-        about = {"experiment": experiment, "claim": name, "model": model, "verdict": found}
+        found = INCONCLUSIVE if reason else judge_interval(estimate["low"], estimate["high"], claim)
+        about = {"experiment": experiment, "claim": name, "verdict": found}
+        about["model"] = f"{model}, {beside}" if beside else model
+        about["role"] = find_role(claim, beside)
         about["reason"] = reason or TOO_WIDE * (found == INCONCLUSIVE)
         tests.append(claim._asdict() | estimate | about)
     frame = pd.DataFrame(tests, columns=list(COLUMNS))
     return frame.drop(columns=["p_holm", "p_project"])
 
 
+def find_role(claim: Claim, beside: str) -> str:
+    """Say whether a row is counted, and with which papers; a verdict a model and claim is."""
+    if beside or claim.reading_of:
+        return BESIDE
+    return {OWN: OWN}.get(claim.paper, PAPERS if claim.paper in THREE else OTHERS)
+
+
 def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]:
-    """Return effect, low, high, n, test and p: over seeds, or with the table's own error."""
-    values = claim.sign * group["value"][np.isfinite(group["value"])].to_numpy(float)
+    """Return effect, low, high, n, test and p: over seeds, or as the table has them."""
+    if group["low"].notna().any():
+        effect, low, high, n = group[["value", "low", "high", "n"]].iloc[0]
+        ends = {"effect": effect, "low": low, "high": high}
+        return ends | {"n": int(n), "test": SINGLE, "p": np.nan}
+    values = group["value"][np.isfinite(group["value"])].to_numpy(float)
     n, smallest, own = len(values), claim.smallest, group["n"].notna().any()
     if claim.bounded and n and not own:
         effect, low, high = np.median(values), values.min(), values.max()
@@ -134,15 +125,18 @@ def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]
     if claim.table == "over_models":
         test, scale, smallest = FISHER, np.tanh, np.arctanh(smallest)
     half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if error > 0 else np.nan
-    p = 2 * stats.t.sf(abs(abs(effect) - smallest) / error, freedom) if error > 0 else np.nan
+    nearer = smallest if claim.one_sided else np.copysign(smallest, effect)
+    p = 2 * stats.t.sf(abs(effect - nearer) / error, freedom) if error > 0 else np.nan
     ends = scale(np.array([effect, effect - half, effect + half]))
     names, found = ("effect", "low", "high", "n", "test", "p"), (*ends, int(n), test, p)
     return dict(zip(names, found, strict=True))
 
 
 def why_untested(group: pd.DataFrame, claim: Claim, estimate: dict[str, float | str]) -> str:
-    """Return why a claim is not tested; "" if it is."""
+    """Return why a claim is not judged; "" if it is."""
     n = estimate["n"]
+    if estimate["test"] == SINGLE:
+        return "" if np.isfinite(estimate["effect"]) else "no value"
     if n == 0 or (n >= claim.seeds and not np.isfinite(estimate["effect"])):
         return "no value"
     if n < claim.seeds:
@@ -176,6 +170,7 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         claim=contrasts["name"],
         model=contrasts["before"] + " → " + contrasts["after"],
         paper=CONTRAST,
+        role=CONTRAST,
         mark="this project",
         statistic=[f"change, {primary.WHERE[at]}" for at in contrasts["at"]],
         smallest=contrasts["margin"],
@@ -188,9 +183,21 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
     return rows[list(COLUMNS)]
 
 
-def write_verdict_tables(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Write evidence.csv and verdicts.csv of one experiment into its folder."""
-    paths = [folder / evidence.NAME, folder / "verdicts.csv"]
-    joined_files.write_csv(evidence.read_evidence(folder), paths[0])
-    joined_files.write_csv(judge([folder]), paths[1])
-    return paths
+def count(frame: pd.DataFrame) -> pd.DataFrame:
+    """Count verdicts: a row for each group, with columns for each verdict and for corrected ones.
+
+    Low bars, single models and what stands beside are groups of their own.
+    """
+    claims = frame[frame["role"] != CONTRAST]
+    low = claims["claim"].map(lambda name: bool(CLAIMS[name].low_bar))
+    group = claims["role"].where(claims["role"].isin([OWN, BESIDE]) | ~low, "low bars")
+    single = claims["test"].eq(SINGLE) & group.ne(BESIDE)
+    group = group.mask(single, group + ", single models")
+    counts = pd.crosstab(group, claims["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
+    sure = claims["p_project"] < 1 - LEVEL
+    corrected = pd.crosstab(group[sure], claims["verdict"][sure])
+    corrected = corrected.reindex(counts.index, fill_value=0)
+    corrected = corrected.reindex(columns=list(VERDICTS[:-1]), fill_value=0)
+    untested = claims["reason"].ne("") & claims["reason"].ne(TOO_WIDE)
+    counts["not tested"] = untested.groupby(group).sum()
+    return counts.join(corrected.add_suffix(", corrected"))
