@@ -12,7 +12,7 @@ parameters, separately for learned and rotary positions:
 
 1. Does anisotropy grow more over training in larger decoders (`growth`)?
 2. Does the bell rise with size, by either definition (`bell_blocks`, `bell_with_embedding`)? From
-   which size on is it above 0.05? Do a massive vector (`largest_norm_ratio` above 5) and a sink
+   which size on is it above 0.05? Do a long vector (`largest_norm_ratio` above 5) and a sink
    (`largest_attention_first_token` above 0.3) form before it?
 3. Do the growth of drift and of sharpness rise with size (`drift_growth`, `entropy_decrease`)?
 4. Does the dimension (`expansion`, `compression`) move away from that of a Gaussian cloud of equal

@@ -9,22 +9,23 @@ from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.experiment_figures import ratio_axis
 from findings.claims.claim_entries import CLAIMS
-from findings.claims.verdicts import BESIDE, CONTRAST, TOO_WIDE, VERDICTS
+from findings.claims.verdicts import CONTRAST, NOT_SHOWN, TOO_WIDE, UNCOUNTED, VERDICTS
 
 COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "#E69F00", "0.25", "0.65"), strict=True))
+SHORT = {NOT_SHOWN: "not shown"}
 LOW_BAR = "Low bars, which nearly every trained model passes"
 EFFECTS_KEY = (
     "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
     "sign reversed: as claimed is in the shade. "
     "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all; single pretrained "
-    "models have no p. Right: numbers of models with each verdict, also where nothing could be tested. "
-    "Beyond ± 38 at the edge."
+    "models have no p. Not shown: contradicted, by a formula that we reconstructed. Right: numbers of models with each "
+    "verdict, also where nothing could be tested. Beyond ± 38 at the edge."
 )
 
 
 def effects(frame: pd.DataFrame) -> Figure:
     """Draw a row for each claim of `verdicts`: every model's effect over the smallest of interest."""
-    frame = frame[~frame["role"].isin([CONTRAST, BESIDE])]
+    frame = frame[~frame["role"].isin([CONTRAST, UNCOUNTED])]
     groups = {claim.paper: [] for claim in CLAIMS.values()} | {LOW_BAR: []}
     for name in CLAIMS:
         if name in set(frame["claim"]):
@@ -35,7 +36,7 @@ def effects(frame: pd.DataFrame) -> Figure:
     for x, found in enumerate(VERDICTS):
         look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}
         look |= {"transform": ax.get_yaxis_transform()}
-        ax.text(1.04 + 0.065 * x, 0.6, found, rotation=90, va="bottom", **look)
+        ax.text(1.04 + 0.065 * x, 0.6, SHORT.get(found, found), rotation=90, va="bottom", **look)
         for y, name in enumerate(rows):
             count = (frame["claim"].eq(name) & frame["verdict"].eq(found)).sum()
             ax.text(1.04 + 0.065 * x, -y, count or "", va="center", **look)
@@ -59,5 +60,5 @@ def _draw_effects(ax: Axes, rows: pd.DataFrame, place: float) -> None:
         scale = CLAIMS[row.claim].smallest * (-1 if CLAIMS[row.claim].absence else 1)
         value, *ends = np.clip(np.array([row.effect, row.low, row.high]) / scale, -38, 38)
         look = {"markersize": 2.8, "markeredgewidth": 0.7, "linewidth": 0.8}
-        corrected = not row.p_project >= 1 - LEVEL
+        corrected = row.p_project < 1 - LEVEL
         style.draw_row(ax, y, value, ends, COLORS[row.verdict], corrected, **look)

@@ -3,8 +3,8 @@
 A row has a claim, a model (a condition of the experiment), its unit (a seed), the value, positive
 as claimed, and the gain over unigram in bits. Where a table has one number with an error in place
 of one per seed, like a contrast or a correlation, `error`, `freedom` and `n` say so; of a single
-model on one sample `low` and `high` do. `beside` names what a row has that the model's own does
-not: it stands beside, and is not counted.
+model on one sample `low` and `high` do. `part` names what a row is of where it is
+not of the whole model: such a row is not counted.
 """
 
 import pathlib
@@ -25,9 +25,9 @@ EARLY = 0.3  # fraction of training, as in the paper
 CROSSED = "weight and data seeds are crossed, so runs are not independent"
 UNFINISHED = "not measured to its last step"
 ROOM = 0.9  # largest mean cosine of an input to which a block can still add
-TEXTS = ("claim", "model", "unit", "outside", "beside")
+TEXTS = ("claim", "model", "unit", "outside", "part")
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "low", "high", "gain")
-COLUMNS += ("outside", "beside")
+COLUMNS += ("outside", "part")
 Rows = Iterator[dict[str, Any]]
 
 
@@ -39,7 +39,7 @@ def read_evidence(folder: pathlib.Path) -> pd.DataFrame:
     """
     runs = read_runs_with_kinds(folder)
     rows = [
-        {"claim": name, "outside": "", "beside": ""} | row
+        {"claim": name, "outside": "", "part": ""} | row
         for name, claim in CLAIMS.items()
         for row in READERS[claim.table](folder, runs, claim)
     ]
@@ -172,7 +172,7 @@ def from_matched(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows
 
 
 def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
-    """Read tangents.csv, means over blocks; the embedding stands beside.
+    """Read tangents.csv, means over blocks; the embedding is a part.
 
     It holds the early semi-NMF subspace of the largest rank, raw gradients.
     """
@@ -182,9 +182,9 @@ def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Row
     tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
     for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
         table = tables[run["run"]]
-        for layers, beside in ((table["layer"] > 0, ""), (table["layer"] == 0, "embedding")):
+        for layers, part in ((table["layer"] > 0, ""), (table["layer"] == 0, "embedding")):
             values = tangent_values(table[layers].drop(columns="run"))
-            yield _row(run, _number(claim, values)) | {"beside": beside}
+            yield _row(run, _number(claim, values)) | {"part": part}
 
 
 def tangent_values(table: pd.DataFrame) -> dict[str, float]:

@@ -99,8 +99,8 @@ def read_neighborhoods() -> Iterator[dict[str, Any]]:
 def describe(
     claim: str, model: str, side: str, value: float, low: float, high: float
 ) -> dict[str, Any]:
-    """Return a row of evidence; without the first token it stands beside the model's own."""
-    about = {"claim": claim, "model": model, "beside": SIDES[side], "outside": "", "gain": np.inf}
+    """Return a row of evidence; without the first token it is a part."""
+    about = {"claim": claim, "model": model, "part": SIDES[side], "outside": "", "gain": np.inf}
     return about | {"value": value, "low": low, "high": high}
 
 

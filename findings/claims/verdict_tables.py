@@ -33,7 +33,7 @@ def spread() -> pd.Series:
     """Return twice the standard deviation between seeds, pooled over conditions, of each claim."""
     frames = {name: evidence.read_evidence(RESULTS / name) for name in ABOUT["folders"]}
     rows = pd.concat([frame.assign(experiment=name) for name, frame in frames.items()])
-    rows = rows[rows["n"].isna() & rows["beside"].eq("")]
+    rows = rows[rows["n"].isna() & rows["part"].eq("")]
     groups = rows.groupby(["claim", "experiment", "model"])["value"]
     return 2 * np.sqrt(groups.var()[groups.count() > 2].groupby("claim").mean())
 

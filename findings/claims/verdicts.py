@@ -10,7 +10,7 @@ from scipy import stats
 from anisoscope.analysis import on_disk, primary
 from anisoscope.measurement.intervals import LEVEL, holm_of
 from findings.claims import evidence
-from findings.claims.claim_entries import CLAIMS, LEARNED, OWN, RECONSTRUCTED, THREE, Claim
+from findings.claims.claim_entries import CLAIMS, LEARNED, OWN, PROJECT, RECONSTRUCTED, THREE, Claim
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 NOT_SHOWN = "our reconstruction does not show it"  # contradicted, by a reconstructed formula
@@ -26,7 +26,7 @@ COLUMNS = (
     *("effect", "low", "high", "n", "test", "p", "p_holm", "p_project", "verdict", "reason"),
 )
 CONTRAST = "primary contrast"  # its entry in the columns paper and role
-PAPERS, OTHERS, BESIDE = "three papers", "other papers", "beside"  # roles; OWN is one too
+PAPERS, OTHERS, UNCOUNTED = "three papers", "other papers", "not counted"  # roles; OWN is one too
 
 
 def verdicts(
@@ -72,7 +72,7 @@ def judge_interval(low: float, high: float, claim: Claim) -> str:
     """Judge an interval by the smallest effect of interest; an end on the bound decides nothing."""
     within, beyond = claim.smallest - ROUNDING, claim.smallest + ROUNDING
     opposite = NOT_SHOWN if claim.mark == RECONSTRUCTED else CONTRADICTED
-    if high < within and (claim.one_sided or -within < low):
+    if high < within and (claim.directed or -within < low):
         return REPRODUCED if claim.absence else EQUIVALENT
     if low > beyond:
         return opposite if claim.absence else REPRODUCED
@@ -80,27 +80,27 @@ def judge_interval(low: float, high: float, claim: Claim) -> str:
 
 
 def judge_claims(rows: pd.DataFrame, experiment: str) -> pd.DataFrame:
-    """Return effect, interval, p and verdict of each claim and model, and of what stands beside."""
-    tests, keys = [], ["claim", "model", "beside"]
-    for (name, model, beside), group in rows.groupby(keys, sort=False):
+    """Return effect, interval, p and verdict of each claim and model, and of its parts."""
+    tests, keys = [], ["claim", "model", "part"]
+    for (name, model, part), group in rows.groupby(keys, sort=False):
         claim = CLAIMS[name]
         estimate = estimate_effect(group, claim)
         if reason := why_untested(group, claim, estimate):
             estimate["p"] = np.nan
         found = INCONCLUSIVE if reason else judge_interval(estimate["low"], estimate["high"], claim)
         about = {"experiment": experiment, "claim": name, "verdict": found}
-        about["model"] = f"{model}, {beside}" if beside else model
-        about["role"] = find_role(claim, beside)
+        about["model"] = f"{model}, {part}" if part else model
+        about["role"] = find_role(claim, part)
         about["reason"] = reason or TOO_WIDE * (found == INCONCLUSIVE)
         tests.append(claim._asdict() | estimate | about)
     frame = pd.DataFrame(tests, columns=list(COLUMNS))
     return frame.drop(columns=["p_holm", "p_project"])
 
 
-def find_role(claim: Claim, beside: str) -> str:
+def find_role(claim: Claim, part: str) -> str:
     """Say whether a row is counted, and with which papers; a verdict a model and claim is."""
-    if beside or claim.reading_of:
-        return BESIDE
+    if part or claim.reading_of:
+        return UNCOUNTED
     return {OWN: OWN}.get(claim.paper, PAPERS if claim.paper in THREE else OTHERS)
 
 
@@ -125,7 +125,7 @@ def estimate_effect(group: pd.DataFrame, claim: Claim) -> dict[str, float | str]
     if claim.table == "over_models":
         test, scale, smallest = FISHER, np.tanh, np.arctanh(smallest)
     half = error * stats.t.ppf(0.5 + LEVEL / 2, freedom) if error > 0 else np.nan
-    nearer = smallest if claim.one_sided else np.copysign(smallest, effect)
+    nearer = smallest if claim.directed else np.copysign(smallest, effect)
     p = 2 * stats.t.sf(abs(effect - nearer) / error, freedom) if error > 0 else np.nan
     ends = scale(np.array([effect, effect - half, effect + half]))
     names, found = ("effect", "low", "high", "n", "test", "p"), (*ends, int(n), test, p)
@@ -171,7 +171,7 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
         model=contrasts["before"] + " → " + contrasts["after"],
         paper=CONTRAST,
         role=CONTRAST,
-        mark="this project",
+        mark=PROJECT,
         statistic=[f"change, {primary.WHERE[at]}" for at in contrasts["at"]],
         smallest=contrasts["margin"],
         effect=contrasts["change"],
@@ -186,12 +186,12 @@ def contrast_rows(contrasts: pd.DataFrame) -> pd.DataFrame:
 def count(frame: pd.DataFrame) -> pd.DataFrame:
     """Count verdicts: a row for each group, with columns for each verdict and for corrected ones.
 
-    Low bars, single models and what stands beside are groups of their own.
+    Low bars, single models and what is not counted are groups of their own.
     """
     claims = frame[frame["role"] != CONTRAST]
     low = claims["claim"].map(lambda name: bool(CLAIMS[name].low_bar))
-    group = claims["role"].where(claims["role"].isin([OWN, BESIDE]) | ~low, "low bars")
-    single = claims["test"].eq(SINGLE) & group.ne(BESIDE)
+    group = claims["role"].where(claims["role"].isin([OWN, UNCOUNTED]) | ~low, "low bars")
+    single = claims["test"].eq(SINGLE) & group.ne(UNCOUNTED)
     group = group.mask(single, group + ", single models")
     counts = pd.crosstab(group, claims["verdict"]).reindex(columns=list(VERDICTS), fill_value=0)
     sure = claims["p_project"] < 1 - LEVEL

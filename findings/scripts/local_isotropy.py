@@ -3,7 +3,7 @@
     .venv/bin/python -m findings.scripts.local_isotropy RUN …
 
 Each RUN is a folder of `experiments/shape_of_learning.py` with the families `spectrum` and `local`
-(findings/pretrained.md has the command). Values are means over block outputs. Rows of
+(findings/bell.md has the command). Values are means over block outputs. Rows of
 other models stay.
 """
 

@@ -1,4 +1,4 @@
-"""Measure packaged pretrained models by layer, for the figures of findings/pretrained.md.
+"""Measure packaged pretrained models by layer, for the figures of findings/bell.md.
 
     .venv-pretrained/bin/python -m findings.scripts.model_profiles TEXT NAME=KIND=MODEL …
 

@@ -4,7 +4,7 @@ It writes layers.csv and bells.csv in findings/tables/real_models, and findings/
 
     .venv/bin/python -m findings.scripts.real_models [RUN]
 
-RUN is a folder of `experiments/shape_of_learning.py` (findings/pretrained.md has the command);
+RUN is a folder of `experiments/shape_of_learning.py` (findings/bell.md has the command);
 its last tables replace those of the same models in layers.csv first. Our models are those of
 findings/tables/matched_pair_adamw, means over five seeds.
 """

@@ -3,7 +3,7 @@
     .venv/bin/python -m findings.scripts.sink_curve MODELS [PAIR]
 
 MODELS is a folder of `experiments/shape_of_learning.py`, PAIR one of `matched_pair_small.py`, both
-measured with the family sinks (findings/pretrained.md has the commands). Values of the pair are
+measured with the family sinks (findings/bell.md has the commands). Values of the pair are
 means over seeds, with Student's intervals within the range of a share. Rows of other models stay.
 """
 

@@ -1,4 +1,4 @@
-"""Numbers of README.md and findings/README.md are those of the tables in findings/tables.
+"""Numbers of README.md and of the pages of findings are those of the tables in findings/tables.
 
 findings/tables/numbers.csv has a line for each phrase: the document, the phrase word for word, the
 table, the row as pandas.DataFrame.query finds it, and for each number of the phrase its column, or
@@ -14,11 +14,10 @@ import pytest
 import yaml
 
 import anisoscope
-from findings.claims import verdict_tables
-from findings.claims.claim_entries import CLAIMS
-from findings.claims.verdict_tables import ABOUT, RESULTS
-from findings.claims.verdicts import CONTRAST, SIGN, verdicts
+from findings.claims import page_tables, profiles, verdict_tables
+from findings.claims.verdicts import count
 from findings.scripts import real_models
+from findings.scripts.shared_tables import RESULTS
 from tests.program import ROOT
 
 PHRASES = pd.read_csv(RESULTS / "numbers.csv")
@@ -27,7 +26,6 @@ SIZE = r" million| to 13 billion"  # of models: no result
 DECIMAL = re.compile(rf"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d|{SIZE})")
 SECTIONS = {
     "README.md": ("![Anisotropy over", "## The demo"),
-    "findings/README.md": ("# Findings", ""),
 }
 
 
@@ -87,42 +85,36 @@ def test_no_decimal_is_left_out(document):
 
 
 def test_verdicts_are_those_of_the_tables_beside_them():
-    folders = (RESULTS / name for name in ABOUT["folders"])
-    found = verdicts(folders, ABOUT["duplicates"])
+    found = verdict_tables.judge_all()
     kept = pd.read_csv(RESULTS / "verdicts.csv", keep_default_na=False, na_values=[""])
-    for name in ("experiment", "claim", "model", "test", "verdict"):
+    for name in ("experiment", "claim", "model", "role", "test", "verdict"):
         assert found[name].tolist() == kept[name].tolist(), name
     assert found["reason"].tolist() == kept["reason"].fillna("").tolist()
     for name in ("effect", "low", "high", "smallest", "p", "p_holm", "p_project"):
         assert found[name].to_numpy() == pytest.approx(kept[name].to_numpy(), nan_ok=True), name
-    claims = found[found["paper"] != CONTRAST]
-    low = np.array([bool(CLAIMS[name].low_bar) for name in claims["claim"]])
-    reasons = claims.loc[claims["p"].isna(), "reason"]
-    starts = ("has not learned", "outside the claim's regime", "too few")
-    reason_counts = [reasons.str.startswith(start).sum() for start in starts]
-    assert sum(reason_counts) == len(reasons)
-    all_counts, certain, high = (
-        rows["verdict"].value_counts()
-        for rows in (claims, claims[claims["p_project"] < 0.05], claims[~low])
-    )
-    passed = (claims["verdict"] == "reproduced")[low].sum()
-    index = [
-        "Of {} verdicts {} are reproduced, {} contradicted, {} equivalent to none and {} "
-        "inconclusive.".format(all_counts.sum(), *all_counts[KINDS]),
-        "{}, {} and {} of the first three survive the correction over all.".format(
-            *certain[KINDS[:3]]
-        ),
-        "{} not learned, {} outside the regime, {} too few.".format(*reason_counts),
-        f"{passed} of the {all_counts['reproduced']} are of low bars",
-        *count_phrases(claims),
-    ]
-    readme = [
-        "Of {} verdicts on claims that a trained model could plausibly fail {} are reproduced, {} "
-        "contradicted, {} equivalent to none and {} inconclusive".format(high.sum(), *high[KINDS]),
-        *count_phrases(claims[~low]),
-    ]
-    for document, phrases in (("findings/README.md", index), ("README.md", readme)):
-        assert [words for words in phrases if words not in read(document)] == []
+    counts = pd.read_csv(RESULTS / "counts.csv", index_col="group")
+    pd.testing.assert_frame_equal(count(found), counts, check_names=False)
+
+
+def test_tables_of_verdicts_in_pages_are_those_of_the_verdicts():
+    tables, filled = page_tables.read_tables(), 0
+    for path in sorted((ROOT / "findings").glob("*.md")):
+        text = path.read_text()
+        assert page_tables.fill(text, *tables) == text, path
+        filled += len(page_tables.MARK.findall(text))
+    assert filled == 9  # seven papers, counts, bells
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "findings").glob("*.md")), ids=lambda x: x.stem)
+def test_a_page_is_short_and_has_its_parts(path):
+    text = path.read_text()
+    words = re.sub(r"```.*?```|\]\([^)]*\)", "", text, flags=re.DOTALL)
+    assert len(re.findall(r"[^\s|]*\w[^\s|]*", words)) <= 600
+    if path.name not in ("README.md", "rules.md", "reproduce.md"):
+        figure = path.name == "counts.md" or "](figures/" in text
+        assert [figure, "\n**" in text, "\n| " in text, "```sh" in text, "**Limits.**" in text] == [
+            True
+        ] * 5
 
 
 @pytest.mark.parametrize("name", ["bells", "evidence"])
@@ -132,7 +124,7 @@ def test_tables_of_pretrained_models_are_what_dev_makes_of_those_beside_them(nam
         layers = pd.concat([pd.read_csv(real_models.TABLE), real_models.ours()])
         made = real_models.bells(layers)
     else:
-        made = pd.DataFrame([*verdict_tables.profiles(), *verdict_tables.neighborhoods()])
+        made = profiles.read_models()
     kept = pd.read_csv(folder / f"{name}.csv")
     for column in made.columns.intersection(kept.columns):
         if kept[column].dtype.kind == "f":
@@ -140,7 +132,7 @@ def test_tables_of_pretrained_models_are_what_dev_makes_of_those_beside_them(nam
                 kept[column].to_numpy(), nan_ok=True
             )
         else:
-            assert made[column].tolist() == kept[column].tolist()
+            assert made[column].tolist() == kept[column].fillna("").tolist()
 
 
 def test_one_version_everywhere():
@@ -155,15 +147,3 @@ def test_one_version_everywhere():
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] in (anisoscope.__version__, "Unreleased")
     assert {paper["year"] for paper in cited["references"]} == {2024, 2026}
-
-
-KINDS = ["reproduced", "contradicted", "equivalent to none", "inconclusive"]
-
-
-def count_phrases(rows: pd.DataFrame) -> list[str]:
-    unclear, against = (rows[rows["verdict"] == x] for x in ("inconclusive", "contradicted"))
-    untested, signs = unclear["p"].isna().sum(), against["test"].eq(SIGN).sum()
-    return [
-        f"Of the {len(unclear)} inconclusive verdicts, {untested} were not tested",
-        f"f the {len(against)} contradicted, {signs} are sign tests, whose p-values are too large",
-    ]

@@ -1,6 +1,6 @@
 """Every row of findings/tables/verdicts.csv that a seed's number stands behind, computed again.
 
-Independent of anisoscope/analysis: NumPy and the committed tables, with a formula for each claim.
+Independent of findings/claims: NumPy and the committed tables, with a formula for each claim.
 """
 
 import math
@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from findings.claims.claim_entries import CLAIMS as ENTRIES
 from tests.program import ROOT
 
 RESULTS = ROOT / "findings" / "tables"
@@ -60,6 +61,10 @@ def read(experiment, name):
     return pd.read_csv(RESULTS / experiment / name, dtype={"condition": str, "run": str})
 
 
+ONE_SIDED = {"decoder_bell", "decoder_bell_with_embedding"}
+EMBEDDING, WITHOUT = ", embedding", ", without the first token"
+
+
 def gradients(claim, table):
     """The claim's number of one run: means over layers of its steps."""
     e, c = (table.pivot(index="step", columns="layer", values=x) for x in ("energy", "control_energy"))  # fmt: skip
@@ -85,10 +90,6 @@ def numbers(row):
     claim, experiment = row.claim, row.experiment
     if (RESULTS / experiment / "evidence.csv").exists():  # of runs whose tables are not kept
         rows = read(experiment, "evidence.csv").query("claim == @claim and model == @row.model")
-        if claim == "neighborhoods_beyond_gaussian":  # of a decrease
-            rows = rows.assign(value=-rows.value)
-        if rows.n.notna().any():
-            return tuple(rows[["value", "error", "freedom"]].iloc[0])
         return rows.value.to_numpy()
     if claim in MATCHED:
         rows = read(experiment, "contrasts_loss_matched.csv")
@@ -106,7 +107,8 @@ def numbers(row):
             ((x - x.mean()) ** 2).sum() * ((y - y.mean()) ** 2).sum()
         )
         return (math.log((1 + r) / (1 - r)) / 2, 1 / math.sqrt(len(x) - 3), math.inf)
-    own = runs[runs.condition == row.model.removesuffix(" less encoder")]
+    model = row.model.removesuffix(EMBEDDING)
+    own = runs[runs.condition == model.removesuffix(" less encoder")]
     if claim in PAIRS:
         name = row.model.removesuffix(" less encoder")
         other = "bidirectional_masked" if name == "causal_next" else name.replace("decoder", "encoder")  # fmt: skip
@@ -119,6 +121,7 @@ def numbers(row):
     if claim in COLUMNS:
         return COLUMNS[claim](own).to_numpy()
     table = read(experiment, "tangents.csv")
+    table = table[(table.layer == 0) if row.model.endswith(EMBEDDING) else (table.layer >= 1)]
     return np.array([gradients(claim, table[table.run == name]) for name in own.run])
 
 
@@ -139,17 +142,102 @@ def computed(row):
         half = stats.t(freedom).interval(0.95)[1] * error
         low, high = effect - half, effect + half
         bound = math.atanh(s) if row.claim in MODELS else s
-        nearer = bound if effect > 0 else -bound
+        nearer = bound if effect > 0 or row.claim in ONE_SIDED else -bound
         p = 2 * stats.t(freedom).sf(abs(effect - nearer) / error)
         effect, low, high = map(scale, (effect, low, high))
-    s += -1e-9 if -s < low and high < s else 1e-9  # an end on the bound decides nothing
-    within, beyond = -s < low and high < s, low > s or high < -s
+    return (effect, low, high, p), judged(row, low, high)
+
+
+def judged(row, low, high):
+    s = row.smallest
+    if any(math.isclose(abs(end), s, abs_tol=1e-9) for end in (low, high)):
+        return "inconclusive"  # an end on the bound decides nothing
+    opposite = "contradicted"
+    if row.mark == "reconstructed":
+        opposite = "our reconstruction does not show it"
+    if row.claim in ONE_SIDED:
+        return "reproduced" if low > s else "equivalent to none" if high < s else "inconclusive"
+    within, above, below = -s < low and high < s, low > s, high < -s
     if row.claim in ABSENCES:
-        verdict = "reproduced" if within else "contradicted" if beyond else "inconclusive"
-    else:
-        verdict = "equivalent to none" if within else "inconclusive"
-        verdict = "reproduced" if low > s else "contradicted" if high < -s else verdict
-    return (effect, low, high, p), verdict
+        return "reproduced" if within else opposite if above or below else "inconclusive"
+    found = "equivalent to none" if within else "reproduced" if above else "inconclusive"
+    return opposite if below else found
+
+
+def layers_of(row):
+    """The layers of a single model: values, and the ends of their intervals."""
+    files = [pd.read_csv(RESULTS / "real_models" / f"{x}.csv") for x in ("layers", "published")]
+    side = "without_first_token" if row.model.endswith(WITHOUT) else "all"
+    layers = pd.concat(files)
+    layers = layers[(layers.model == row.model.removesuffix(WITHOUT)) & (layers.positions == side)]
+    first = 0 if row.claim == "decoder_bell_with_embedding" else 1
+    return layers[layers.layer >= first].sort_values("layer")[["mean", "low", "high"]].to_numpy().T
+
+
+def bell(profiles):
+    """Of profiles (..., layers): the highest inner layer above the higher end."""
+    ends = np.maximum(profiles[..., 0], profiles[..., -1])
+    return np.sort(profiles[..., 1:-1])[..., -1] - ends
+
+
+def single(row):
+    """Effect and ends of a single model, from its layers or its neighborhoods."""
+    if row.claim.startswith("neighborhoods"):
+        table = pd.read_csv(RESULTS / "real_models" / "local.csv")
+        side = "without_first_token" if row.model.endswith(WITHOUT) else "all"
+        model = row.model.removesuffix(WITHOUT)
+        table = table[(table.model == model) & (table.positions == side)].set_index("quantity")
+        if row.claim == "neighborhoods_beyond_gaussian":
+            mean, low, high = table.loc["local_anisotropy_excess", ["mean", "low", "high"]]
+            return -mean, -high, -low
+        cloud, part = table.loc["anisotropy"], table.loc["local_anisotropy"]
+        return cloud["mean"] - part["mean"], cloud.low - part.high, cloud.high - part.low
+    mean, low, high = layers_of(row)
+    if row.claim == "flat_encoder":  # by all corners, and by steps towards the mean
+        corners = np.stack(np.meshgrid(*zip(low, high, strict=True)), -1).reshape(-1, len(low))
+        nearest = mean
+        for _ in range(10_000):
+            nearest = np.clip(nearest.mean(), low, high)
+        return mean.std(), nearest.std(), corners.std(-1).max()
+    inner, ends = np.ones(len(mean), bool), np.zeros(len(mean), bool)
+    inner[[0, -1]], ends[[0, -1]] = False, True
+    worst, best = np.where(inner, low, high), np.where(ends, low, high)
+    return bell(mean), bell(worst), bell(best)
+
+
+SINGLE = CLAIMS[CLAIMS.test == "one model on one sample, no test"]
+
+
+@pytest.mark.parametrize("claim", sorted(set(SINGLE.claim)))
+def test_intervals_of_single_models_are_those_of_layers_at_the_unfavorable_ends(claim):
+    rng = np.random.default_rng(0)
+    for row in SINGLE[SINGLE.claim == claim].itertuples():
+        value, low, high = single(row)
+        found = pytest.approx((value, low, high), abs=1e-6)
+        assert (row.effect, row.low, row.high) == found, row.model
+        assert row.verdict == judged(row, low, high), row.model
+        assert -1 <= low <= value <= high <= 1
+        if not claim.startswith("neighborhoods"):  # no profile within the layers' ends lies outside
+            _, least, most = layers_of(row)
+            profiles = rng.uniform(least, most, (1000, len(least)))
+            read_off = profiles.std(-1) if claim == "flat_encoder" else bell(profiles)
+            assert low - 1e-9 <= read_off.min() <= read_off.max() <= high + 1e-9
+
+
+def test_smollm2_without_its_first_token_has_a_bell():
+    row = SINGLE[(SINGLE.claim == "decoder_bell") & SINGLE.model.str.startswith("SmolLM2")]
+    row = row[row.model.str.endswith(WITHOUT)].iloc[0]
+    assert [row.effect, row.low, row.high] == pytest.approx([0.218, 0.076, 0.707], abs=5e-4)
+    assert (row.verdict, row.role) == ("reproduced", "not counted")
+
+
+def test_no_low_bar_is_contradicted_and_no_model_is_counted_twice():
+    low_bars = {name for name, claim in ENTRIES.items() if claim.low_bar}
+    assert not CLAIMS[CLAIMS.claim.isin(low_bars)].verdict.eq("contradicted").any()
+    counted = CLAIMS[~CLAIMS.role.isin(["not counted", "own comparison"])]
+    assert not counted.model.str.endswith((WITHOUT, EMBEDDING)).any()
+    assert not counted.duplicated(["experiment", "claim", "model"]).any()
+    assert set(counted[counted.test == SINGLE.test.iloc[0]].p.dropna()) == set()
 
 
 TESTED = CLAIMS[CLAIMS.p.notna()]
@@ -191,7 +279,7 @@ def test_no_run_is_counted_twice():
 
 
 def test_what_is_not_tested_has_a_reason_that_the_tables_bear_out():
-    for row in CLAIMS[CLAIMS.p.isna()].itertuples():
+    for row in CLAIMS[CLAIMS.p.isna() & ~CLAIMS.index.isin(SINGLE.index)].itertuples():
         assert row.verdict == "inconclusive"
         if row.reason.startswith("too few"):
             assert row.n < {"models": 4}.get(row.reason.split()[2], 3)
