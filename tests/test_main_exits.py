@@ -22,7 +22,6 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([], "no experiment named"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
         (["--wrkdir=x"], "did you mean --workdir?"),
-        ([DEMO, "--step=3"], "need each other"),
         (["--config=experiments/quikstart.py"], "there is no file experiments/quikstart.py"),
         (["--similarity=runs/a"], "--similarity compares two runs"),
         (["--similarity=runs/nothing,runs/none"], "runs/nothing/config.json"),
@@ -43,6 +42,11 @@ HOOKS = "--config.measure.hook_points=mlp_out"
         ([f"{PRETRAINED}:a/b", "--stages=train"], "pretrained models are not trained here"),
         ([f"{PRETRAINED}:a/b", "--config.pretrained.dtype=int8"], "pretrained.dtype is 'int8'"),
         ([*DECODER, "--stages=verify,measure"], "--stages=verify runs alone"),
+        ([*DECODER, "--distributed"], "--distributed trains alone; pass --stages=train"),
+        ([*DECODER, "--stages=measure", "--steps=3"], "--steps='3' is no part of a list"),
+        ([*DECODER, "--stages=measure", "--steps=0::0"], "--steps='0::0' is no part of a list"),
+        ([*DECODER, "--steps=0::4"], "--steps is for --stages=measure; omit it"),
+        ([BIAS, "--steps=0::4"], "--steps is for"),
         ([*DECODER, "--stages="], "--stages= names no stage"),
         ([*DECODER, "--figures=README.md"], "--figures=README.md is a file; name a folder"),
         ([INHERENT, "--config.models="], "no model is named"),
@@ -56,7 +60,7 @@ def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
 @pytest.mark.slow
 def test_a_cluster_that_is_not_there_is_refused_by_the_process(tmp_path):
     words = "--distributed finds no cluster"
-    refuse(tmp_path / "run", words, *DECODER, "--distributed", start=main)
+    refuse(tmp_path / "run", words, *DECODER, "--distributed", "--stages=train", start=main)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 save or measure.
 """
 
-import functools
-import pathlib
 import re
 import shutil
 import signal
@@ -15,7 +13,7 @@ import pytest
 
 from anisoscope.api import open_run
 from tests import cluster
-from tests.program import DECODER, STEPS, checkpoint_digests, here, main
+from tests.program import DECODER, checkpoint_digests, here, main
 
 pytestmark = pytest.mark.slow  # the quick one: tests/utils/test_processes.py
 MEASURE = [
@@ -24,40 +22,6 @@ MEASURE = [
     "--config.measure.hook_points=values",
     "--stages=measure",
 ]
-WORK = """
-import os, signal, sys
-from anisoscope.cli import process
-from anisoscope.results import step_files
-written, killed_at = step_files.write_step, int(sys.argv[1])
-
-def write_step(path, *tables):
-    if int(path.stem) == killed_at:
-        os.kill(os.getpid(), signal.SIGKILL)
-    written(path, *tables)
-    print(f"{path.parent.parent.name} {path.stem}", file=sys.stderr)
-
-step_files.write_step = write_step
-sys.exit(process.main(["main.py", *sys.argv[2:]]))
-"""
-SHARE = """
-import os, pathlib, signal, sys, time
-from anisoscope.cli import process
-from anisoscope.results import step_files
-written, number, killed, folder = step_files.write_step, *sys.argv[1:3], pathlib.Path(sys.argv[3])
-
-def write_step(path, *tables):
-    (folder / number).touch()
-    if number == killed:
-        os.kill(os.getpid(), signal.SIGKILL)
-    while len([*folder.iterdir()]) < 2:  # until both are at work
-        time.sleep(0.1)
-    written(path, *tables)
-    print(f"{path.parent.parent.name} {path.stem}", file=sys.stderr)
-
-step_files.write_step = write_step
-sys.exit(process.main(["main.py", *sys.argv[4:]]))
-"""
-DEVICES = 4  # of each process, as a GPU host has; one is what a host of a CPU cluster has
 TRAIN = """
 import os, signal, sys, time
 from anisoscope.cli import process
@@ -81,11 +45,6 @@ if of == "saving":
 process.end(process.main(["main.py", *sys.argv[2:]]))
 """
 SECONDS = 30  # until the others have ended; docs/howto/cluster.md
-
-
-def measured(workdir, devices, killed_at=-1):
-    flags = [*MEASURE, "--distributed", f"--workdir={workdir}"]
-    return cluster.run(["-c", WORK, str(killed_at), *flags], devices=devices)
 
 
 def left_ends(ended):
@@ -122,73 +81,21 @@ def train_alone(workdir, *flags, devices=1):
     return process
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("trained") / "run"
+def test_processes_measure_parts_of_the_steps_and_the_same_command_joins_them(tmp_path):
+    workdir = tmp_path / "run"
     train_alone(workdir)
-    return workdir
-
-
-@pytest.fixture(scope="module")
-def by_one(trained):
-    """All tables of the run, as one process with so many devices makes them."""
-
-    @functools.cache
-    def measure(devices):
-        workdir = shutil.copytree(trained, trained.with_name(f"by_one_with_{devices}"))
-        check_ended([main(*MEASURE, f"--workdir={workdir}", devices=devices)])
-        return tables(workdir)
-
-    return measure
-
-
-def test_two_processes_make_the_tables_of_one_also_when_one_is_killed(trained, by_one, tmp_path):
-    """The same command goes on."""
-    killed_at = STEPS[2]  # of the first process, its third
-    workdir = shutil.copytree(trained, tmp_path / "killed")
-    left_ends(measured(workdir, DEVICES, killed_at))
-    there = [*workdir.rglob("measurements/*.nc")]
-    steps = {int(path.stem) for path in there}
-    # the second may have begun its third
-    assert steps - {STEPS[6]} == {*STEPS[:3], *STEPS[4:6]} - {killed_at}
-    assert 2 * len(steps) - 1 <= len(there) <= 2 * len(steps)
-    # the second process now lacks one table of a step, the first both
-    for path in there:
-        if path.stem == str(STEPS[6]):
-            path.unlink()
-    stream = pathlib.Path("measurements", f"{STEPS[6]}.nc")
-    (workdir / stream).write_bytes(by_one(DEVICES)[stream])
-    ended = measured(workdir, DEVICES)
+    alone = shutil.copytree(workdir, tmp_path / "alone")
+    check_ended([main(*MEASURE, f"--workdir={alone}", devices=1)])
+    words = ["main.py", *MEASURE, f"--workdir={workdir}"]
+    ended = cluster.run(*([*words, f"--steps={part}::2"] for part in "01"), devices=1)
     check_ended(ended)
-    for process, steps in zip(ended, (STEPS[2:4], STEPS[6:]), strict=True):
-        for name in ("killed", "values"):
-            found = {*map(int, re.findall(rf"{name} (\d+)$", process.stderr, re.MULTILINE))}
-            assert {steps[-1]} <= found <= {*steps}
-    assert f"{len(STEPS)} checkpoints measured (4 now)" in ended[0].stdout
-    # one pass for all tables of a step
-    assert ended[0].stdout.count("checkpoints per process: 2, 2\n") == 1
-    assert len(by_one(DEVICES)) == 2 * len(STEPS) + 4
-    assert tables(workdir) == by_one(DEVICES)
-
-
-@pytest.mark.parametrize("killed", ["none", "1"])
-def test_independent_processes_share_the_steps_also_of_a_killed_one(
-    trained, by_one, tmp_path, killed
-):
-    workdir = shutil.copytree(trained, tmp_path / "shared")
-    (tmp_path / "begun").mkdir()
-    flags = [killed, str(tmp_path / "begun"), *MEASURE, f"--workdir={workdir}"]
-    ended = cluster.run(*(["-c", SHARE, n, *flags] for n in "01"), devices=DEVICES)
-    errors = [process.stderr[-2000:] for process in ended]
-    assert [process.returncode for process in ended] == [0, -9 if killed == "1" else 0], errors
-    found = [re.findall(r"shared (\d+)$", process.stderr, re.MULTILINE) for process in ended]
-    assert sorted(int(step) for steps in found for step in steps) == STEPS
-    assert bool(found[1]) == (killed == "none")
-    waiting = sum("the last of them joins the tables" in process.stdout for process in ended)
-    assert waiting == (killed == "none")
-    assert tables(workdir) == by_one(DEVICES)
+    assert all("of 8 checkpoints measured (4 now)" in process.stdout for process in ended)
+    assert not (workdir / "results.nc").exists()
+    joined = main(*MEASURE, f"--workdir={workdir}", devices=1)
+    check_ended([joined])
+    assert "8 checkpoints measured (0 now)" in joined.stdout
+    assert tables(workdir) == tables(alone)
     check_ended([here(*DECODER, "--stages=verify", f"--workdir={workdir}")])
-    assert not (workdir / ".claims").exists()
 
 
 def trained_by_two(workdir, *killed, flags=()):
@@ -219,14 +126,16 @@ def test_a_kill_in_training_or_saving_ends_the_other_and_the_same_command_goes_o
     assert checkpoint_digests(folders[0]) == checkpoint_digests(folders[1])
 
 
-def test_each_process_digests_its_own_parts_of_split_parameters(tmp_path):
+def test_parameters_that_are_split_over_hosts_are_those_of_one_host(tmp_path):
     fsdp = "--config.mesh.fsdp=2"
     check_ended(trained_by_two(tmp_path / "two", "none:0", "none:0", flags=[fsdp]))
     train_alone(tmp_path / "one", fsdp, devices=2)
-    digests = checkpoint_digests(tmp_path / "two" / "checkpoints")
-    assert digests == checkpoint_digests(tmp_path / "one" / "checkpoints")
-    assert any("/2:" in digest for digest in digests["24"].values())
-    check_ended([here(*DECODER, "--stages=verify", f"--workdir={tmp_path / 'two'}")])
+    two, one = (
+        checkpoint_digests(tmp_path / name / "checkpoints")["24"] for name in ("two", "one")
+    )
+    assert two == one
+    params = [open_run(tmp_path / name).params(24) for name in ("two", "one")]
+    jax.tree.map(np.testing.assert_array_equal, *params)
 
 
 def test_a_run_goes_on_with_another_number_of_devices(never_killed, tmp_path):

@@ -60,10 +60,15 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
         f"Stages to run: {', '.join(STAGES)} (default). Also: "
         "verify (check every file against its checksum).",
     ),
+    "steps": (
+        None,
+        "With --stages=measure: the part of the checkpoints to measure, as 0::4, 1::4 … of four processes. "
+        "The same command without it joins the tables.",
+    ),
     "compare": ([], "Folders of other runs to draw in the same figures."),
     "similarity": ([], "Compare the layers of two runs at a step or the last: runs/a,runs/b@256."),
     "over": (AXES[0], f"x axis of curves over training: {' or '.join(AXES)}."),
-    "distributed": (False, "Join the other processes of the cluster (TPU pod, SLURM, MPI)."),
+    "distributed": (False, "Train with the other processes of the cluster (TPU pod, SLURM, MPI)."),
     "dry_run": (False, "Print what would run and its memory and time; write nothing."),
     "list": (False, "List the experiments."),
     "version": (False, "Print the version."),
@@ -173,8 +178,25 @@ def check_flags(values: flags.FlagValues) -> None:
         raise UserError("--stages= names no stage; omit it, or see --help")
     for stage in values.stages:
         choose("--stages", stage, (*STAGES, *FURTHER_STAGES))
-    if "verify" in values.stages and (len(values.stages) > 1 or values.distributed):
-        raise UserError("--stages=verify runs alone in a single process; omit other stages")
+    if values.distributed and values.stages != ["train"]:
+        advice = (
+            "pass --stages=train, then measure without it, in parts: --stages=measure --steps=0::4"
+        )
+        raise UserError(f"--distributed trains alone; {advice}")
+    if parse_steps(values.steps) and values.stages != ["measure"]:
+        raise UserError("--steps is for --stages=measure; omit it with other stages")
+    if "verify" in values.stages and len(values.stages) > 1:
+        raise UserError("--stages=verify runs alone; omit other stages")
+
+
+def parse_steps(text: str | None) -> slice | None:
+    """Read the part of a list of steps, as 0::4 for every fourth; None where nothing is named."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d*):(\d*)(?::([1-9]\d*)?)?", text, re.ASCII)
+    if not match:
+        raise UserError(f"--steps={text!r} is no part of a list; pass 0::4, or 8:16")
+    return slice(*(int(number) if number else None for number in match.groups()))
 
 
 def experiment_name(config: str) -> str:
@@ -190,7 +212,7 @@ def check_without_training(experiment: Any, values: flags.FlagValues) -> None:
     what, check = UNTRAINED[type(experiment)]
     check(experiment)
     single = type(experiment) is PretrainedConfig
-    for name in ("compare", "distributed", "over"):
+    for name in ("compare", "distributed", "over", *["steps"] * (not single)):
         if values[name].value != values[name].default:
             raise UserError(f"--{name} is for models that are trained here; omit it with {what}")
     allowed = ("measure", *["tangents"] * single, "figures", "verify")

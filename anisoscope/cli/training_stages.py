@@ -1,6 +1,7 @@
 """The stages of an experiment that trains: a function of a `Work` for each stage."""
 
 import contextlib
+import functools
 import os
 import pathlib
 import sys
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from anisoscope.analysis import on_disk, primary
-from anisoscope.cli import archive, drawing, flags
+from anisoscope.cli import drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
@@ -28,7 +29,6 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.sharing import ALONE, Share, held
 
 
 class TrainingRun(NamedTuple):
@@ -44,7 +44,6 @@ class Work(NamedTuple):
     request: Request
     stages: list[str]
     stop: Stop
-    shares: dict[pathlib.Path, Share]  # by folder, on the first process
 
     def folders(self) -> dict[str, pathlib.Path]:
         """Return each run's folder by its name."""
@@ -83,10 +82,8 @@ def run(experiment: Config, request: Request) -> None:
 
 def verify(experiment: Config, request: Request) -> None:
     """Check every file of the experiment against its checksum."""
-    experiment, configs = prepare_runs(experiment, request)
-    folders = [(request.title, request.root, experiment)]
-    folders += [(name, request.root / name, own) for name, own in configs.items() if name]
-    archive.verify_folders(request.title, folders)
+    runs = variants.expand(experiment, request.overridden)
+    checksums.verify_files({request.title: request.root} | {x: request.root / x for x in runs if x})
 
 
 def dry_run(experiment: Config, request: Request) -> None:
@@ -135,14 +132,10 @@ def work(experiment: Config, configs: dict[str, Config], request: Request) -> No
         for name, config in configs.items()
     }
     with contextlib.ExitStack() as locks, Stop() as stop:
-        todo = Work(experiment, runs, request, stages, stop, {})
+        todo = Work(experiment, runs, request, stages, stop)
         check_stages(todo)
         processes.on_first(lambda: claim_folders(todo, configs, locks))
-        for number, stage in enumerate(stage for stage in STAGES if stage in stages):
-            if number and processes.is_first():
-                for path in {root, *todo.folders().values()}:
-                    checksums.write_checksums(path)
-                    checksums.begin(path)
+        for stage in (stage for stage in STAGES if stage in stages):
             STAGES[stage](todo)
 
 
@@ -170,17 +163,13 @@ def check_stages(todo: Work) -> None:
 
 
 def claim_folders(todo: Work, configs: dict[str, Config], locks: contextlib.ExitStack) -> None:
-    """Claim the folders for this experiment, and lock them until `locks` closes.
-
-    Processes that only measure share them.
-    """
-    new = "train" in todo.stages
-    shared = todo.stages == ["measure"] and jax.process_count() == 1
+    """Claim the folders for this experiment, and lock them until `locks` closes."""
+    new, shared = "train" in todo.stages, todo.request.flags.steps is not None
     for path, config in check_folders(todo.experiment, configs, todo.request.root, new).items():
         folder.claim_folder(path, config, new)
-        todo.shares[path] = locks.enter_context(held(path, config, shared))
+        locks.enter_context(folder.locked_folder(path, shared))
         folder.check_claim(path, config, False)  # another process may have claimed it first
-    for run in todo.runs.values():
+    for run in () if shared else todo.runs.values():
         folder.record_environment(run.folder, run.text.record())
 
 
@@ -227,28 +216,17 @@ def train_variants(todo: Work) -> None:
 
 def measure_runs(todo: Work) -> None:
     """Measure every checkpoint of every run, and join the tables of all runs."""
-    waiting = []  # runs whose tables another process joins
-    for run in todo.runs.values():
-        if not measure_run(run, todo.stop, todo.shares.get(run.folder, ALONE)):
-            waiting.append(run)
-        todo.stop.check(f"{run.name}: stopped when measure was done")
-    if len(todo.runs) > 1 and processes.is_first():
-        root = todo.request.root
-        with todo.shares.get(root, ALONE).end() as alone:
-            if alone:
-                for run in waiting:  # a process that was killed has not joined them
-                    with folder.locked_folder(run.folder):
-                        measure_run(run, todo.stop, ALONE)
-                print(
-                    *on_disk.write_experiment(todo.folders(), root, todo.experiment.primary),
-                    sep="\n",
-                )
-
-
-def measure_run(run: TrainingRun, stop: Stop, share: Share) -> bool:
-    """Measure every checkpoint of a run; return whether this process has joined the tables."""
-    source = run_source.open_run_source(run.config, run.text, run.folder, run.name)
-    return sweep.sweep(source, stop, share, lambda: on_disk.write_run(run.name, run.folder))
+    chosen = flags.parse_steps(todo.request.flags.steps)
+    for name, config, text, path in todo.runs.values():
+        source = run_source.open_run_source(config, text, path, name)
+        if chosen:
+            sweep.measure_steps(source, todo.stop, chosen)
+        else:
+            sweep.sweep(source, todo.stop, functools.partial(on_disk.write_run, name, path))
+        todo.stop.check(f"{name}: stopped when measure was done")
+    if len(todo.runs) > 1 and not chosen:
+        paths = on_disk.write_experiment(todo.folders(), todo.request.root, todo.experiment.primary)
+        print(*paths, sep="\n")
 
 
 def fit_tangents(todo: Work) -> None:
@@ -261,7 +239,7 @@ def fit_tangents(todo: Work) -> None:
         control = None if other is None else todo.runs[other].folder / tangent_stage.EARLY
         sweep.sweep(run_tangents.RunStudy(config, text, path, name, control), todo.stop)
         todo.stop.check(f"{name}: stopped when tangents were done")
-    if len(todo.runs) > 1 and processes.is_first():
+    if len(todo.runs) > 1:
         print(on_disk.write_tangents(todo.folders(), todo.request.root))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from anisoscope.analysis import correlations, on_disk
-from anisoscope.cli import archive, drawing, flags
+from anisoscope.cli import drawing, flags
 from anisoscope.cli.flags import Request
 from anisoscope.cli.training_stages import keep_compiled, with_tangents
 from anisoscope.config import pretrained_config
@@ -19,7 +19,7 @@ from anisoscope.plot import draw
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models, two_runs, untrained_blocks
 from anisoscope.subspaces import curved_tables
-from anisoscope.utils import folder
+from anisoscope.utils import checksums, folder
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
@@ -39,7 +39,8 @@ def run(config: Any, request: Request) -> None:
         return
     if isinstance(config, PretrainedConfig):
         request = request._replace(title=root.name or request.title)
-        measure_pretrained(config, root, request.title, with_tangents([config], stages))
+        chosen = flags.parse_steps(request.flags.steps)
+        measure_pretrained(config, root, request.title, with_tangents([config], stages), chosen)
     elif "measure" in stages:
         measure_untrained(config, root, request.title)
     if "figures" in stages:
@@ -68,7 +69,11 @@ def measure_untrained(config: Any, root: pathlib.Path, title: str) -> None:
 
 
 def measure_pretrained(
-    config: PretrainedConfig, root: pathlib.Path, title: str, stages: list[str]
+    config: PretrainedConfig,
+    root: pathlib.Path,
+    title: str,
+    stages: list[str],
+    chosen: slice | None = None,
 ) -> None:
     """Measure the revisions of a pretrained model, and fit the tangents of its gradients."""
     if not {"measure", "tangents"} & {*stages}:
@@ -85,7 +90,7 @@ def measure_pretrained(
     with Stop() as stop:
         if "measure" in stages:
             correlate = functools.partial(on_disk.write_run, title, root)
-            revision_sweep.measure_revisions(source, stop, correlate, stages == ["measure"])
+            revision_sweep.measure_revisions(source, stop, correlate, chosen)
         if prepared:
             pretrained_tangents.measure_tangents(prepared, stop)
 
@@ -142,9 +147,8 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
 
 def verify(config: Any, request: Request) -> None:
     """Check the folder and, for a list of models, each model's folder."""
-    inner = sorted(path.parent for path in request.root.glob("*/config.json"))
-    folders = [(request.title, request.root, None), *((path.name, path, None) for path in inner)]
-    archive.verify_folders(request.title, folders)
+    inner = {path.parent.name: path.parent for path in sorted(request.root.glob("*/config.json"))}
+    checksums.verify_files({request.title: request.root} | inner)
 
 
 def dry_run(config: Any, request: Request) -> None:

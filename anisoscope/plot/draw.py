@@ -14,11 +14,11 @@ from anisoscope.plot import experiment_figures, run_figures, scatter_figures, st
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import Run, display_names
 from anisoscope.plot.specs import GAIN, PROFILE_BY_KIND, SPECS, WATCHED
-from anisoscope.utils import checksums, files
+from anisoscope.utils import files
 from anisoscope.utils.progress import progress_bar
 
 MAKER = "anisoscope"  # in the metadata of every picture
-MARK = checksums.FIGURES  # marks a folder in which files may be overwritten and removed
+MARK = "drawn.txt"  # marks a folder in which files may be overwritten and removed
 MARK_TEXT = "Figures drawn by main.py: drawn again, and removed where they no longer apply.\n"
 KINDS = ("png", "pdf", "txt")
 Runs = dict[str, Run]

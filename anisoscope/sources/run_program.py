@@ -111,12 +111,11 @@ def param_shapes(config: Config, corpus: Corpus) -> dict:
 
 
 def make_measure_program(
-    config: Config, corpus: Corpus, hook_points: tuple[str, ...] = (), independent: bool = False
+    config: Config, corpus: Corpus, hook_points: tuple[str, ...] = ()
 ) -> RunProgram:
     """Make the program of a run, not yet compiled.
 
-    With `hook_points`, it measures a hook point in place of the residual stream. If processes work
-    `independent` of each other, the program uses the devices of this process only.
+    With `hook_points`, it measures a hook point in place of the residual stream.
     """
     params, measure = param_shapes(config, corpus), config.measure
     probe = draw_probe(config, corpus)
@@ -124,12 +123,12 @@ def make_measure_program(
         # types come from the unmasked text
         text = draw_probe(replace(config, {"measure.masked": False}), corpus)
         probe = probe._replace(types=add_types(text, corpus.train, corpus.vocab_size).types)
-    shared = mesh.measuring_mesh(measure.batches, len(POSITION_SETS), independent)
+    shared = mesh.measuring_mesh(measure.batches, len(POSITION_SETS))
     if shared is not None:
         devices, parts = shared, P(mesh.UNITS[0])
         params_sharding = NamedSharding(devices, P())
     else:  # windows may be distributed, which divides only the work of the model
-        devices = mesh.make_mesh(config.mesh, independent)
+        devices = mesh.make_mesh(config.mesh)
         divides = probe.tokens_GWT.shape[1] % devices.size == 0
         parts = P(None, mesh.AXES) if divides else P()
         params_sharding = mesh.parameter_sharding(devices, params)

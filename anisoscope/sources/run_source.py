@@ -72,10 +72,6 @@ class RunSource(Source):
     def measure(self) -> MeasureConfig:
         return self.config.measure
 
-    @property
-    def independent(self) -> bool:
-        return mesh.measures_independently(self.config.mesh)
-
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
         names = ["points", "batches", "folds", "seed", "masked"]
@@ -144,7 +140,7 @@ class RunSource(Source):
         hook_points = self.measure.hook_points if inside else ()
         if (families, hook_points) not in self.programs:
             config = replace(self.config, {"measure.families": families})
-            program = make_measure_program(config, self.corpus, hook_points, self.independent)
+            program = make_measure_program(config, self.corpus, hook_points)
             self.programs[families, hook_points] = program
         program = self.programs[families, hook_points]
         compared = self.references(step) if "comparison" in families else {}

@@ -7,7 +7,7 @@ import abc
 import contextlib
 import json
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,10 +17,9 @@ from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
-from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.sharing import ALONE, Share
+from anisoscope.utils.progress import progress_bar
 
 HEAD = "measure.projected_head"
 Families = tuple[str, ...]
@@ -66,7 +65,6 @@ class Source(abc.ABC):
     made_by: dict[str, Any]
     # settings that differ in tables of another run
     run_settings: Mapping[str, Any] = MappingProxyType({})
-    independent: bool = False  # whether each process measures other steps (utils/processes.py)
     nothing_stored = "no step can be read"  # the message where no table exists either
 
     @property
@@ -153,43 +151,34 @@ def check_measured(source: Source) -> None:
         )
 
 
-def sweep(
-    source: Source, stop: Stop, share: Share = ALONE, finish: Callable[[], None] | None = None
-) -> bool:
-    """Measure what steps lack, then join the tables of all steps (results/join.py).
+def sweep(source: Source, stop: Stop, finish: Callable[[], None] = lambda: None) -> None:
+    """Measure what steps lack, join the tables of all steps (results/join.py), and call `finish`.
 
     A family is measured again at a step that lacks one of its quantities or null models. A table
     stays when its checkpoint is deleted, and is measured again when its checkpoint has changed.
-
-    Other processes may take steps of the source too, by their `share` of its folder. Only the last
-    of them joins the tables and calls `finish`. Returns whether this process has.
     """
-    measured = measure_missing(source, stop, share)
-    with share.end() as alone:
-        if not alone:
-            print(
-                f"{source.name}: other processes are measuring; the last of them joins the tables"
-            )
-            return False
-        if share.others:  # a step may be left of one that was killed
-            for name, steps in measure_missing(source, stop).items():
-                measured[name] |= steps
-        processes.on_first(source.join)
-        if finish is not None:
-            processes.on_first(finish)
+    measured = measure_missing(source, stop)
+    source.join()
+    finish()
     for target in source.targets:
         count = sum(target.path(step).exists() for step in source.steps)
         new = len(measured[target.name])
         steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
         print(f"{label(source, target)}: {steps}: {target.folder.parent / target.results}")
-    return True
 
 
-def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[str, set[int]]:
-    """Load, measure and write each incomplete step; return the steps, by target.
+def measure_steps(source: Source, stop: Stop, chosen: slice) -> None:
+    """Measure a part of the steps, in order; other processes may measure others meanwhile."""
+    steps = sorted(source.steps)[chosen]
+    new = len(measure_missing(source, stop, steps)[source.targets[0].name])
+    what = f"{len(steps)} of {len(source.steps)} checkpoints measured ({new} now)"
+    print(f"{source.name}: {what}; the same command without --steps joins the tables")
 
-    Steps that other processes have claimed are left to them.
-    """
+
+def measure_missing(
+    source: Source, stop: Stop, chosen: Collection[int] | None = None
+) -> dict[str, set[int]]:
+    """Load, measure and write each incomplete step, or those `chosen`; return the steps, by target."""
     stored = source.stored()
     tables = {target: read_valid_tables(source, target, stored) for target in source.targets}
     missing: dict[int, dict[Target, Families]] = {}
@@ -204,12 +193,7 @@ def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[st
     for target, families in (pair for lacks in missing.values() for pair in lacks.items()):
         lacking.setdefault(target.is_hook_point, set()).update(families)
 
-    def measure(step: int, writes: bool) -> None:
-        with share.claim(step) as mine:
-            if mine:
-                measure_step(step, writes)
-
-    def measure_step(step: int, writes: bool) -> None:
+    def measure(step: int) -> None:
         families = {
             target: tuple(x for x in target.families if x in lacking[target.is_hook_point])
             for target in missing[step]
@@ -220,20 +204,19 @@ def measure_missing(source: Source, stop: Stop, share: Share = ALONE) -> dict[st
             if lost := {*source.missing(target, table, ())} & {*lacks}:
                 what = f"{source.name}: {', '.join(lost)} cannot be measured"
                 raise UserError(f"{what}; leave out of measure.families")
-            if writes:
-                made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
-                table = table.assign_attrs(made_by | table.attrs)
-                old = tables[target].get(step)
-                step_files.write_step(target.path(step), old, table, lacks)
+            made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
+            table = table.assign_attrs(made_by | table.attrs)
+            old = tables[target].get(step)
+            step_files.write_step(target.path(step), old, table, lacks)
 
-    files = {step: [target.path(step) for target in lacks] for step, lacks in missing.items()}
+    todo = [step for step in missing if chosen is None or step in chosen]
     source.begin(tables)
     with contextlib.closing(source):
-        names = ("measure", "measuring")
-        processes.map_steps(files, measure, source.name, names, stop, source.independent)
+        for step in progress_bar(todo, f"{source.name}: measure", "checkpoint"):
+            stop.check(f"{source.name}: stopped before measuring step {step}")
+            measure(step)
     return {
-        target.name: {step for step in missing if target in missing[step]} - share.others
-        for target in source.targets
+        target.name: {step for step in todo if target in missing[step]} for target in source.targets
     }
 
 

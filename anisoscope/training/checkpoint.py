@@ -19,7 +19,7 @@ from orbax.checkpoint import v1 as ocp
 
 from anisoscope.training.digests import leaf_digests
 from anisoscope.training.step import State
-from anisoscope.utils import checksums, memory, processes
+from anisoscope.utils import memory, processes
 from anisoscope.utils.errors import RunError
 
 policies = ocp.training.preservation_policies
@@ -74,12 +74,6 @@ class CheckpointReader:
             raise self._damaged(step, error) from error
         return self._restore(step, {"params": abstract})["params"]
 
-    def check(self, step: int) -> None:
-        """Raise RunError where a leaf has changed since it was saved, whatever its shape."""
-        items = self._restore(step, self._abstract(step, ["params", "train"]), by_path=False)
-        if int(items["train"]["step"]) != step:
-            raise self._damaged(step, RENAMED.format(step))
-
     def digest(self, step: int) -> str | None:
         """Digest the saved parameters without restoring them; None where they cannot be read."""
         try:
@@ -110,20 +104,8 @@ class CheckpointReader:
         with self._alone:
             return ocp.load_checkpointables(self._path(step), abstract)
 
-    def _metadata(self, step: int) -> Any:
-        with self._alone:
-            return ocp.checkpointables_metadata(self._path(step))
-
-    def _abstract(self, step: int, names: list[str]) -> dict[str, Any]:
-        """Read the shapes and types of these items."""
-        try:
-            stored = {name: self._metadata(step).metadata[name] for name in names}
-            return jax.tree.map(lambda leaf: np.empty(leaf.shape, leaf.dtype), stored)
-        except Exception as error:  # Orbax raises many kinds, a bare Exception among them
-            raise self._damaged(step, error) from error
-
-    def _restore(self, step: int, abstract: dict[str, Any], by_path: bool = True) -> dict[str, Any]:
-        """Restore items and compare the digests of their leaves, by path where paths are known."""
+    def _restore(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
+        """Restore items, and compare the digests of their leaves."""
         try:
             items = self._load(step, abstract)
             record = self._record(step)
@@ -133,10 +115,6 @@ class CheckpointReader:
         if self._run not in (None, run):
             raise self._damaged(step, OTHER_RUN)
         found = leaf_digests(items)
-        if not by_path:
-            if sorted(found.values()) != sorted(written.values()):
-                raise self._damaged(step, "a leaf has changed since it was saved")
-            return items
         ((leaf, digest),) = leaf_digests({"train": {"step": np.int32(step)}}).items()
         if written.get(leaf, digest) != digest:
             raise self._damaged(step, RENAMED.format(step))
@@ -167,9 +145,6 @@ class Checkpoints(CheckpointReader):
     def __init__(self, folder: pathlib.Path, kept: list[int] | None, run: str):
         super().__init__(folder, run=run)
         self._failed, self._saving = False, None  # the step that is being written, and by what
-        if kept is not None and processes.is_first():
-            for step in {*self._steps} - {*kept}:  # the next save deletes it
-                checksums.forget(self._folder / str(step))
         scheduled = policies.PreserveAll() if kept is None else policies.CustomSteps(kept)
         self._orbax = ocp.training.Checkpointer(
             self._folder,
@@ -184,9 +159,6 @@ class Checkpoints(CheckpointReader):
 
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
         return self._orbax.load_checkpointables(step, abstract)
-
-    def _metadata(self, step: int) -> Any:
-        return self._orbax.checkpointables_metadata(step)
 
     def save(self, step: int, state: State, wait: bool = True) -> None:
         """Write the checkpoint of a step completely or not at all, unless this state is saved.

@@ -1,75 +1,20 @@
-"""The file checksums.sha256, a line for each file of a folder, readable by `sha256sum -c`.
+"""The file checksums.sha256 of a folder, which `sha256sum -c checksums.sha256` reads too.
 
-It is rewritten when a stage ends. Before a stage, the lines of files that the stage may rewrite
-are checked and dropped. After a kill at any time, every line is therefore correct.
+A stage takes it away before it writes into the folder, and writes it when it ends. What the stage
+has not written keeps its line, also where its content has changed since.
 """
 
 import contextlib
-import errno
 import hashlib
 import os
 import pathlib
-import re
 from collections.abc import Iterator
 
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
 NAME = "checksums.sha256"
-LINE = re.compile(r"([0-9a-f]{64})  (?!/)([^\\\r]+)")
-CHECKPOINTS = "checkpoints"
-FIGURES = "drawn.txt"  # marks a folder of figures
-# Endings of recorded files outside CHECKPOINTS; other files are the user's.
-KINDS = (".nc", ".csv", ".json", ".jsonl")
-LOGGED = ("train.jsonl", "test.json")  # files that only training writes
-FINISHED = "test.json"
-DELETE = "delete it, and the same command makes it again"
-UNKNOWN = f"is not recorded in {NAME}"
-
-
-def read_checksums(folder: pathlib.Path) -> dict[str, str]:
-    """Read {path relative to the folder: sha256}; empty if there is no record.
-
-    Raises:
-        RunError: The record is damaged.
-    """
-    path, lines = folder / NAME, {}
-    if not path.exists():
-        return lines
-    for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
-        match = LINE.fullmatch(line)
-        if match is None or ".." in match[2].split("/"):
-            raise RunError(f"{path} is damaged in line {number}; {DELETE}")
-        lines[match[2]] = match[1]
-    return lines
-
-
-def listed(folder: pathlib.Path) -> Iterator[str]:
-    """List the files that a record covers, without nested runs and folders of figures."""
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        here = pathlib.Path(parent)
-        if here != folder and {".lock", NAME, FIGURES} & {*names}:
-            folders.clear()
-            continue
-        folders[:] = [
-            name
-            for name in folders
-            if not _is_passing(name, here == folder)
-            and (name == CHECKPOINTS or not (here / name).is_symlink())
-        ]
-        all_files = CHECKPOINTS in here.relative_to(folder).parts
-        for name in names:
-            recorded = all_files or name.endswith(KINDS)
-            recorded &= not {*"\\\r\n"} & {*name}  # sha256sum would escape them
-            if recorded and not _is_passing(name, False):
-                yield (here / name).relative_to(folder).as_posix()
-
-
-def _is_passing(name: str, top: bool) -> bool:
-    """Return whether a file or folder is temporary, or redrawn at any time."""
-    if files.is_temporary(name) or name.endswith(".orbax-checkpoint-tmp"):
-        return True
-    return name == files.CLAIMS or (top and name == "figures")
+SUFFIXES = ("", ".nc", ".csv", ".json", ".jsonl", ".ocdbt")  # figures and pages are drawn anew
 
 
 def digest(path: pathlib.Path) -> str:
@@ -78,104 +23,57 @@ def digest(path: pathlib.Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def problem(path: pathlib.Path, expected: str) -> str:
-    """Describe what is wrong with a file; empty if nothing is."""
-    try:
-        return "" if digest(path) == expected else "has changed since it was written"
-    except (FileNotFoundError, NotADirectoryError):
-        return "is missing"
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise  # having too many open files says nothing about this one
-        return f"cannot be read ({error.strerror})"
+def read_checksums(folder: pathlib.Path) -> dict[str, str]:
+    """Read {path relative to the folder: sha256}; empty if there is no record."""
+    path = folder / NAME
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return {name: expected for expected, _, name in (line.partition("  ") for line in lines)}
 
 
-def restored_unit(name: str) -> str:
-    """Return the smallest unit that is restored at once: a whole checkpoint, or the file."""
-    parts = name.split("/")
-    return "/".join(parts[: parts.index(CHECKPOINTS) + 2]) if CHECKPOINTS in parts[:-2] else name
-
-
-def advice(name: str, why: str) -> str:
-    """Say how to restore a file that is damaged, missing or not recorded."""
-    if why == UNKNOWN:
-        return "the same command records it; move it elsewhere if it is not part of the run"
-    parts, delete = restored_unit(name).split("/"), "" if why == "is missing" else "delete it: "
-    if name == "config.json":
-        return "restore it from a copy, or name another --workdir: no command makes it again"
-    if name == "train.jsonl":
-        return "restore it from a copy, or delete it: training continues without this log"
-    if parts[0] == CHECKPOINTS:
-        return f"{delete}an unfinished run resumes from the checkpoint before"
-    own = "" if why == "is missing" else "; move it elsewhere if it is a file of your own"
-    return f"{delete}the same command makes it again{own}"
-
-
-def changed(folder: pathlib.Path) -> Iterator[tuple[str, str]]:
-    """Find the files outside checkpoints that have changed since they were written."""
-    for name, expected in read_checksums(folder).items():
-        if restored_unit(name) == name:
-            what = problem(folder / name, expected)
-            if what and what != "is missing":
-                yield name, what
-
-
-def refuse_changed(folder: pathlib.Path) -> None:
-    """Raise RunError if a file outside checkpoints has changed since it was written."""
-    for name, what in changed(folder):
-        raise RunError(f"{folder / name} {what}; {advice(name, what)} (--stages=verify lists all)")
-
-
-def begin(folder: pathlib.Path) -> None:
-    """Drop the lines of files that a stage may rewrite; raise RunError if a file has changed."""
-    refuse_changed(folder)
-    lines, settled = read_checksums(folder), {"config.json"}
-    if (folder / FINISHED).exists():
-        settled |= {*LOGGED}
-    names = [name for name in lines if name in settled or restored_unit(name) != name]
-    kept = {name: lines[name] for name in names if (folder / name).exists()}
-    _save(folder, kept, lines)
-
-
-def write_checksums(folder: pathlib.Path) -> None:
-    """Record every new file, and drop the lines of deleted files."""
-    lines = read_checksums(folder)
-    now = {name: lines.get(name) or digest(folder / name) for name in listed(folder)}
-    _save(folder, now, lines)
-
-
-def forget(path: pathlib.Path) -> None:
-    """Drop the lines of a file or folder before it is deleted or rewritten."""
-    for folder in path.parents:
-        if (folder / NAME).exists():
-            prefix, lines = f"{path.relative_to(folder).as_posix()}/", read_checksums(folder)
-            left = {name: line for name, line in lines.items() if not f"{name}/".startswith(prefix)}
-            _save(folder, left, lines)
-            return
-
-
-def _save(folder: pathlib.Path, lines: dict[str, str], before: dict[str, str]) -> None:
-    if lines != before or not (folder / NAME).exists():
-        files.write_file(
-            folder / NAME, "".join(f"{lines[name]}  {name}\n" for name in sorted(lines))
-        )
+def list_states(folder: pathlib.Path) -> dict[str, tuple[int, ...]]:
+    """List the files to record, also behind links; runs in folders of their own are left out."""
+    states = {}
+    for parent, inner, names in os.walk(folder, followlinks=True):
+        if parent != str(folder) and ".lock" in names:
+            inner[:], names = [], []
+        for path in (pathlib.Path(parent, name) for name in names):
+            if path.suffix in SUFFIXES and path.name[0] != "." and path.is_file():
+                about = path.stat()
+                state = about.st_ino, about.st_size, about.st_mtime_ns
+                states[path.relative_to(folder).as_posix()] = state
+    return states
 
 
 @contextlib.contextmanager
-def recorded_writing(folder: pathlib.Path) -> Iterator[None]:
-    """Update checksums.sha256 of a locked folder around the writing of its files, also after errors."""
-    begin(folder)
-    with recorded_after(folder):
-        yield
-
-
-@contextlib.contextmanager
-def recorded_after(folder: pathlib.Path) -> Iterator[None]:
-    """Record the files of a folder after their writing, also after errors."""
+def recorded(folder: pathlib.Path) -> Iterator[None]:
+    """Write the checksums of a locked folder when its stage has ended, also by an error."""
+    before, states = read_checksums(folder), list_states(folder)
+    (folder / NAME).unlink(missing_ok=True)
     try:
         yield
-    except Exception:  # a stop or a user error: the written files are complete
-        with contextlib.suppress(OSError, RunError):
-            write_checksums(folder)
-        raise
-    write_checksums(folder)
+    finally:
+        text = ""
+        for name, state in sorted(list_states(folder).items()):
+            same = name in before and states.get(name) == state
+            text += f"{before[name] if same else digest(folder / name)}  {name}\n"
+        files.write_file(folder / NAME, text)
+
+
+def verify_files(folders: dict[str, pathlib.Path]) -> None:
+    """Print a line for each folder or damaged file; raise RunError if anything is damaged."""
+    damages = []
+    for label, folder in folders.items():
+        known, before = read_checksums(folder), len(damages)
+        if not (folder / NAME).exists():
+            what = folder / NAME if folder.is_dir() else folder
+            damages.append(f"{what} is missing; the same command, run to its end, writes it")
+        for name, expected in known.items():
+            try:
+                if digest(folder / name) != expected:
+                    damages.append(f"{folder / name} has changed since it was written")
+            except OSError as error:
+                damages.append(f"{folder / name} cannot be read ({error.strerror})")
+        found = damages[before:] or [f"{len(known):,} files, all unchanged"]
+        print(*(f"{label}: {line}" for line in found), sep="\n")
+    if damages:
+        raise RunError(f"{len(damages)} of the files above are damaged or missing")

@@ -15,7 +15,6 @@ from anisoscope.utils.errors import UserError
 TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 # Orbax removes its own temporary files, and drawing holds no lock.
 FOREIGN = {"checkpoints", "figures"}
-CLAIMS = ".claims"  # subfolder: which steps the processes that share a folder have taken
 
 
 @contextlib.contextmanager
@@ -64,12 +63,13 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def locked_file(path: pathlib.Path, wait: bool = False) -> Iterator[None]:
-    """Hold an exclusive lock; raise BlockingIOError if it is taken, unless `wait`."""
+def locked_file(path: pathlib.Path, wait: bool = False, shared: bool = False) -> Iterator[None]:
+    """Hold a lock, alone or `shared`; raise BlockingIOError if it is taken, unless `wait`."""
     import fcntl  # not on every system
 
     with open(path, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(file, kind | (0 if wait else fcntl.LOCK_NB))
         yield
 
 
@@ -85,7 +85,6 @@ def is_temporary(name: str) -> bool:
 
 def remove_temporary(folder: pathlib.Path) -> None:
     """Remove temporary files in a locked folder, except where others may be working."""
-    shutil.rmtree(folder / CLAIMS, ignore_errors=True)
     for parent, folders, names in os.walk(folder):
         for name in filter(is_temporary, (*names, *folders)):
             path = pathlib.Path(parent, name)

@@ -1,7 +1,6 @@
 """A run's folder: its config, lock, corpus and the environment of each session."""
 
 import contextlib
-import errno
 import hashlib
 import json
 import os
@@ -29,37 +28,27 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy", "xarr
 
 
 @contextlib.contextmanager
-def locked_folder(folder: pathlib.Path, writes: bool = True) -> Iterator[None]:
-    """Hold a folder for this process alone; raise UserError if that is impossible.
+def locked_folder(folder: pathlib.Path, shared: bool = False) -> Iterator[None]:
+    """Hold a folder, alone or with others that measure steps; raise UserError if that is impossible.
 
-    With `writes`, checksums are kept and temporary files of a killed process are removed. Without
-    it, a folder that cannot be written to needs no lock.
+    Who holds it alone removes the temporary files of a killed process, and records its files.
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(files.locked_file(folder / ".lock"))
+            stack.enter_context(files.locked_file(folder / ".lock", shared=shared))
         except BlockingIOError as error:
-            raise busy(folder) from error
+            what = f"another process works in {folder}"
+            raise UserError(f"{what}; wait for it, or name another --workdir") from error
         except OSError as error:
-            if writes or error.errno not in (errno.EACCES, errno.EROFS, errno.ENOENT):
-                raise unwritable(folder, error) from error
-        if writes:
+            advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
+            what = f"--workdir {folder} cannot be locked and written ({error.strerror})"
+            raise UserError(f"{what}; {advice}") from error
+        if shared:
+            (folder / checksums.NAME).unlink(missing_ok=True)  # the process that joins writes it
+        else:
             files.remove_temporary(folder)
-            stack.enter_context(checksums.recorded_writing(folder))
+            stack.enter_context(checksums.recorded(folder))
         yield
-
-
-def busy(folder: pathlib.Path) -> UserError:
-    """Make the error for a folder that another process holds."""
-    what = f"another process works in {folder}"
-    return UserError(f"{what}; wait for it, or name another --workdir")
-
-
-def unwritable(folder: pathlib.Path, error: OSError) -> UserError:
-    """Make the error for a folder that cannot be locked and written."""
-    advice = "--stages=figures --figures=DIR draws a finished run elsewhere"
-    what = f"--workdir {folder} cannot be locked and written ({error.strerror})"
-    return UserError(f"{what}; {advice}")
 
 
 def claim_folder(folder: pathlib.Path, config: Any, new: bool) -> None:

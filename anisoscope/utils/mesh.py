@@ -5,7 +5,6 @@ Measuring consists of sorting and selection, for which XLA uses a single core; i
 every core as a device.
 """
 
-import collections
 import concurrent.futures
 import itertools
 import math
@@ -51,22 +50,13 @@ def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
     return [device for device in devices if device.process_index == jax.process_index()]
 
 
-def measures_independently(config: MeshConfig) -> bool:
-    """Return whether each process can measure on its own, since its devices hold all parameters.
-
-    It exchanges nothing: processes ask it at different times.
-    """
-    counts = collections.Counter(device.process_index for device in jax.devices())
-    return len(counts) > 1 and not any(count % config.fsdp for count in counts.values())
-
-
-def make_mesh(config: MeshConfig, independent: bool = False) -> jax.sharding.Mesh:
-    """Make the mesh of all devices, or of this process's devices if `independent`."""
+def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
+    """Make the mesh of all devices."""
     if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
         why = "a CPU measures clouds one by one: omit the setting"
         raise UserError(f"mesh.clouds is {config.clouds}; {why}")
-    mesh_devices = process_devices(devices()) if independent else devices()
-    data = len(mesh_devices) // config.fsdp if config.data == -1 or independent else config.data
+    mesh_devices = devices()
+    data = len(mesh_devices) // config.fsdp if config.data == -1 else config.data
     if data * config.fsdp != len(mesh_devices):
         words = f"does not use all of {len(mesh_devices)} devices"
         raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} {words}")
@@ -81,13 +71,12 @@ def first_device_mesh() -> jax.sharding.Mesh:
     return jax.make_mesh((1, 1), AXES, axis_types=axis_types, devices=devices)
 
 
-def measuring_mesh(batches: int, sets: int, independent: bool = False) -> jax.sharding.Mesh | None:
+def measuring_mesh(batches: int, sets: int) -> jax.sharding.Mesh | None:
     """Make a mesh over which batches and sets of positions divide evenly.
 
     On a CPU it uses as many cores as divide evenly; on an accelerator all devices, else it is None.
     """
     candidates = jax.devices() if _cores else devices()
-    candidates = process_devices(candidates) if independent else candidates
     parts = itertools.product(range(1, batches + 1), range(1, sets + 1))
     shapes = [(b, s) for b, s in parts if batches % b == 0 == sets % s and b * s <= len(candidates)]
     shape = max(shapes, key=lambda s: (math.prod(s), s))

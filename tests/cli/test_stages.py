@@ -1,14 +1,11 @@
-import contextlib
 import json
 import pathlib
-from types import SimpleNamespace
 
 import pytest
 import xarray as xr
 
 from anisoscope.cli import drawing, training_stages
 from anisoscope.config import variants
-from anisoscope.config.experiment_config import Config
 from anisoscope.results import joined_files
 from anisoscope.training import log, loop
 from anisoscope.utils.errors import Stopped
@@ -125,45 +122,6 @@ def test_what_jax_reads_of_the_environment_changes_no_number():
     assert done.returncode == 0, done.stderr
     for name in ("JAX_ENABLE_X64=maybe", "JAX_DEFAULT_PRNG_IMPL=rbg"):
         assert f"{name} is ignored: results would depend on it" in done.stdout.splitlines()
-
-
-def test_the_last_process_joins_the_runs_that_a_killed_one_left(tmp_path, monkeypatch):
-    """Of two runs this process is the last in the second, and then in the experiment's folder."""
-    runs = {
-        x: training_stages.TrainingRun(x, Config(), None, tmp_path / x) for x in ("first", "second")
-    }
-    is_last = {tmp_path / "first": False, tmp_path / "second": True, tmp_path: True}
-    shares = {
-        path: SimpleNamespace(end=lambda last=last: contextlib.nullcontext(last))
-        for path, last in is_last.items()
-    }
-    joined, written = [], []
-
-    def sweep(source, stop, share, finish):
-        with share.end() as alone:
-            if alone:
-                joined.append(source)
-                finish()
-        return alone
-
-    monkeypatch.setattr(training_stages.sweep, "sweep", sweep)
-    monkeypatch.setattr(
-        training_stages.run_source, "open_run_source", lambda *arguments: arguments[-1]
-    )
-    monkeypatch.setattr(
-        training_stages.on_disk, "write_run", lambda name, path: written.append(name)
-    )
-    monkeypatch.setattr(
-        training_stages.on_disk, "write_experiment", lambda *arguments: [joined.copy()]
-    )
-    for run in runs.values():
-        run.folder.mkdir()
-    request, stop = SimpleNamespace(root=tmp_path), SimpleNamespace(check=lambda what: None)
-    work = training_stages.Work(
-        SimpleNamespace(primary=()), runs, request, ["measure"], stop, shares
-    )
-    training_stages.measure_runs(work)
-    assert joined == written == ["second", "first"]
 
 
 def test_hook_points_of_another_sample_are_not_drawn(tmp_path, capsys):

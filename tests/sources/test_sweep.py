@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 
 from anisoscope.results import joined_files
-from anisoscope.sources import run_source
+from anisoscope.sources import run_source, sweep
 from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.sources.swept import exchanged, measured
@@ -66,3 +67,22 @@ def test_a_table_in_the_place_of_another_is_refused_and_nothing_is_written(table
         assert (folder / "results.nc").read_bytes() == whole
     joined_files.write_table(own, here / "4.nc")
     measured(config, folder)
+
+
+def test_parts_of_the_steps_are_joined_by_the_sweep_of_all(tables, capsys):
+    folder, config = tables
+    whole = (folder / "results.nc").read_bytes()
+    shutil.rmtree(folder / "measurements")
+    (folder / "results.nc").unlink()
+    with Stop() as stop:
+        for part, steps in ((slice(0, None, 2), {0, 2, 5}), (slice(1, None, 2), {1, 4, 6})):
+            source = run_source.open_run_source(config, tiny.corpus(), folder, "run")
+            before = {*folder.glob("measurements/*.nc")}
+            sweep.measure_steps(source, stop, part)
+            made = {int(path.stem) for path in {*folder.glob("measurements/*.nc")} - before}
+            assert made == steps
+    assert "run: 3 of 6 checkpoints measured (3 now); the same command" in capsys.readouterr().out
+    assert not (folder / "results.nc").exists()
+    measured(config, folder)
+    assert "6 checkpoints measured (0 now)" in capsys.readouterr().out
+    assert (folder / "results.nc").read_bytes() == whole

@@ -102,7 +102,6 @@ def test_a_leaf_has_one_digest_in_every_layout(store, tmp_path):
     restored = store.restore(0, moved).params
     assert restored["blocks"]["kernel"].sharding.spec == P("fsdp")
     assert_same(restored, state.params)
-    store.check(0)
 
 
 def test_a_checkpoint_of_another_run_is_not_read(store, tmp_path):
@@ -194,6 +193,6 @@ def test_what_the_machine_lacks_is_no_damage_of_what_is_read(
         raise error
 
     monkeypatch.setattr(store._orbax, "load_checkpointables", fails)
-    for read in (lambda: store.restore(0, abstract()), lambda: store.check(0)):
+    for read in (lambda: store.restore(0, abstract()), lambda: store.restore_params(0)):
         with pytest.raises(kind, match=words):
             read()

@@ -4,8 +4,8 @@ import resource
 
 import pytest
 
-from anisoscope.utils import checksums, files, folder, sharing
-from anisoscope.utils.errors import RunError, UserError
+from anisoscope.utils import files, folder
+from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
 
@@ -56,39 +56,18 @@ def test_the_corpus_may_not_change_under_a_run(tmp_path):
         folder.record_environment(tmp_path, other.record())
 
 
-def test_processes_that_measure_share_a_folder_and_the_last_records_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(sharing, "PATIENCE", 0.0)
-    config = tiny.config()
-    with sharing.held(tmp_path, config, True) as one, sharing.held(tmp_path, config, True) as two:
+def test_processes_that_measure_steps_share_a_folder_and_no_other_works_in_it(tmp_path):
+    left = files.temporary_path(tmp_path / "1.nc")
+    left.touch()  # as another process writes it now
+    with folder.locked_folder(tmp_path, shared=True), folder.locked_folder(tmp_path, shared=True):
         with pytest.raises(UserError, match="another process works in"):
             folder.locked_folder(tmp_path).__enter__()
-        more = replace(config, {"measure.points": 99})
-        with pytest.raises(
-            UserError, match=r"with other settings: measure\.points=16 there, 99 now"
-        ):
-            sharing.held(tmp_path, more, True).__enter__()
-        (tmp_path / "1.nc").write_text("x")
-        with one.claim(1) as mine, two.claim(1) as its:
-            assert (mine, its) == (True, False)
-        with pytest.raises(RunError), one.claim(2):
-            raise RunError("as a kill: the step is not done")
-        for step, free in ((1, False), (2, True), (2, False)):
-            with two.claim(step) as mine:
-                assert mine == free
-        assert (one.others, two.others) == (set(), {1, 2})
-        with one.end() as alone:
-            assert not alone
-        assert "1.nc" not in checksums.read_checksums(tmp_path)
-        with two.end() as alone:
-            assert alone
-    assert {*checksums.read_checksums(tmp_path)} == {"1.nc"}
-    assert not (tmp_path / files.CLAIMS).exists()
-    for another in (folder.locked_folder(tmp_path), sharing.held(tmp_path, config, True)):
-        with (
-            folder.locked_folder(tmp_path),
-            pytest.raises(UserError, match="another process works in"),
-        ):
-            another.__enter__()
+        assert left.exists()
+    with (
+        folder.locked_folder(tmp_path),
+        pytest.raises(UserError, match="another process works in"),
+    ):
+        folder.locked_folder(tmp_path, shared=True).__enter__()
 
 
 def test_what_a_kill_left_is_removed_under_the_lock_but_not_where_others_may_work(tmp_path):

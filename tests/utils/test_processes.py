@@ -9,7 +9,6 @@ import socket
 
 import pytest
 
-from anisoscope.utils import processes
 from anisoscope.utils.errors import Stopped
 from anisoscope.utils.processes import Stop
 from tests import cluster
@@ -34,17 +33,6 @@ def told(work):
     except (Stopped, UserError, RunError, ZeroDivisionError) as error:
         return f"{type(error).__name__}: {error}"
 
-def each(to, steps=range(5), apart=True, fails=None, stop=Stop()):
-    to.mkdir(exist_ok=True)
-    def work(step, writes):
-        words = f"{step // (step != fails)} by {rank}"
-        if writes:
-            (to / str(step)).write_text(words)
-    files = {step: [to / str(step)] for step in steps}
-    return told(lambda: processes.map_steps(files, work, "run", ("measure", "measuring"), stop, apart))
-
-processes.PATIENCE = 0.3
-
 processes.on_first(lambda: (folder / f"made_by_{rank}").touch())
 log = Log(folder, -1)
 log.write(0, "train", loss=1.5 + rank)
@@ -58,14 +46,6 @@ print(json.dumps({
     "quiet": progress_bar([], "measure", "checkpoint").disable,
     "refused": told(lambda: processes.on_first(refuse)),
     "stopped": [before, told(lambda: stop.check("after step 4"))],
-    "shared": [
-        each(folder / "apart"),
-        each(folder / "together", apart=False),
-        each(folder / "failed", fails=4),
-        each(folder / "stopped", stop=stop),
-        each(folder / f"own_disk_{rank}"),
-        each(folder / "other_steps", steps=range(4 + rank)),
-    ],
 }))
 """
 
@@ -89,37 +69,6 @@ def test_two_processes_act_as_one(tmp_path):
     assert [
         json.loads(line)["loss"] for line in (tmp_path / "train.jsonl").read_text().splitlines()
     ] == [1.5]
-    check_shares(tmp_path, first["shared"], second["shared"])
-    assert "run: measure: checkpoints per process: 3, 2\n" in ended[0].stdout
-
-
-def check_shares(folder, first, second):
-    """Five steps shared by two processes: what both were told, and which process wrote what."""
-
-    def written(name):
-        return {int(path.name): path.read_text() for path in (folder / name).iterdir()}
-
-    assert first[:2] == second[:2] == [None, None]
-    assert written("apart") == {0: "0 by 0", 1: "1 by 0", 2: "2 by 0", 3: "3 by 1", 4: "4 by 1"}
-    assert set(written("together").values()) == {f"{step} by 0" for step in range(5)}
-    assert first[2] == "RunError: process 1 has failed; see its message"
-    assert second[2].startswith("ZeroDivisionError")
-    assert sorted(written("failed")) == [0, 1, 3]  # the first did not go on alone
-    assert first[3] == second[3] == "Stopped: run: stopped before measuring steps 0, 3"
-    assert written("stopped") == {}
-    shared = "--workdir must lie on a file system that all hosts see"
-    unseen = "was written by another process and is not visible here"
-    assert first[4] == f"UserError: {folder}/own_disk_0/3 {unseen}; {shared}"
-    assert second[4] == f"UserError: {folder}/own_disk_1/0 {unseen}; {shared}"
-    different = f"UserError: processes find different checkpoints or tables of run; {shared}"
-    assert first[5] == second[5] == different
-    assert written("other_steps") == {}
-
-
-def test_parts_are_contiguous_and_the_first_the_longest():
-    assert processes.parts([0, 1, 2, 4, 8, 16, 32], 3) == [[0, 1, 2], [4, 8], [16, 32]]
-    assert processes.parts([5], 3) == [[5], [], []]
-    assert processes.parts([], 2) == [[], []]
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])

@@ -33,7 +33,6 @@ from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
-from anisoscope.utils.sharing import held
 
 # Settings that may change at any time: revisions may be added, and batches resized.
 FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.device_map": None}
@@ -47,18 +46,18 @@ STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transform
 
 
 def measure_revisions(
-    source: "Revisions", stop: Stop, finish: Callable[[], None], shared: bool = False
+    source: "Revisions", stop: Stop, finish: Callable[[], None], chosen: slice | None = None
 ) -> None:
-    """Measure every revision, join the tables, and call `finish`.
-
-    If `shared`, other processes may take revisions too, and the last of them joins the tables.
-    """
+    """Measure every revision, join the tables, and call `finish`; or measure those `chosen`."""
     check_tables(source)
     folder.claim_folder(source.root, replace(source.config, FREE), new=True)
-    with held(source.root, source.config, shared) as share:
+    with folder.locked_folder(source.root, chosen is not None):
         folder.check_claim(source.root, replace(source.config, FREE), False)  # of another process
-        folder.record_environment(source.root, source.corpus.record())
-        sweep.sweep(source, stop, share, finish)
+        if chosen:
+            sweep.measure_steps(source, stop, chosen)
+        else:
+            folder.record_environment(source.root, source.corpus.record())
+            sweep.sweep(source, stop, finish)
 
 
 def last_location(config: PretrainedConfig) -> WeightLocation:
