@@ -53,6 +53,7 @@ lacks("plots", lambda: anisoscope.plot)
 lacks("plots", lambda: anisoscope.report)
 lacks("pretrained", lambda: anisoscope.measure_model("gpt2", ["a text"]))
 lacks("pretrained", lambda: anisoscope.compare_models("gpt2", "gpt2", ["a text"]))
+lacks("pretrained", lambda: anisoscope.trainer_callback(["h"], "steps"))
 lacks("train", lambda: anisoscope.open_run("."))
 lacks("files", lambda: anisoscope.record(len, to="a.nc"))
 for name, start in {"a.safetensors": b"", "a.nc": b"\\x89HDF"}.items():

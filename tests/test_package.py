@@ -4,6 +4,7 @@ promise.
 
 import ast
 import doctest
+import graphlib
 import importlib
 import inspect
 import pathlib
@@ -34,10 +35,13 @@ def sources() -> list[tuple[str, pathlib.Path]]:
     return [(room, path) for room in SUBPACKAGES for path in sorted((folder / room).rglob("*.py"))]
 
 
-def imported(path: pathlib.Path) -> set[str]:
-    """Full names, of modules or of what is taken from them."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def imported(path: pathlib.Path, types: bool = True) -> set[str]:
+    """Full names, of modules or of what is taken from them, also those for type checkers alone."""
+    found, tree = set(), ast.parse(path.read_text())
+    for node in () if types else ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -56,6 +60,21 @@ def test_imports_go_one_way():
             if package == "anisoscope" and (later or other == "experiments"):
                 wrong.append(f"{path}: {name}")
     assert wrong == []
+
+
+def test_no_files_import_one_another():
+    """Not late either, inside of functions; what type checkers alone read may."""
+    folder = pathlib.Path(anisoscope.__file__).parent
+    files = {}
+    for _, path in sources():
+        name = ".".join(("anisoscope", *path.relative_to(folder).with_suffix("").parts))
+        files[name.removesuffix(".__init__")] = path
+    graph = {}
+    for name, path in files.items():
+        names = imported(path, types=False)
+        names = {x if x in files else x.rpartition(".")[0] for x in names}
+        graph[name] = names & files.keys()
+    list(graphlib.TopologicalSorter(graph).static_order())  # or CycleError, with the circle
 
 
 def test_libraries_stay_in_their_rooms():
