@@ -179,55 +179,6 @@ def compare_models(
         return two_pretrained.compare_pretrained((a, b), texts, revisions, labels, settings)
 
 
-def trainer_callback(
-    hook_points: Sequence[str],
-    folder: str | os.PathLike[str],
-    *,
-    every: int = 100,
-    on: str = "step",
-    points: int = 4096,
-    families: str | Sequence[str] = FIRST_LOOK,
-    nulls: str | Sequence[str] = CLOUD_NULLS,
-    seed: int = 0,
-) -> TrainerCallback:
-    """Make a callback for the Trainer of transformers that calls `measure_step`.
-
-    A step that cannot be measured causes a warning, and the training continues.
-
-    Args:
-        hook_points: names of modules, as for `record`.
-        folder: as for `measure_step`.
-        every: steps between tables. That of step s holds the passes that make step s + 1, in
-            training mode.
-        on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout.
-        points: maximum number of vectors in a cloud.
-        families: as for `measure`.
-        nulls: as for `measure`.
-        seed: seed of the sample.
-
-    Returns:
-        A TrainerCallback. Its hooks are removed when the training ends.
-
-    Raises:
-        ValueError: the folder holds other files or later steps, when the training begins.
-        ImportError: torch or transformers is not installed: `pip install "anisoscope[pretrained]"`.
-
-    >>> trainer.add_callback(trainer_callback(["transformer.h.0"], "geometry", every=50))
-    """
-    with required_by("trainer_callback"):
-        from anisoscope.sources.hf import trainer_callback
-
-    with as_value_error():
-        return trainer_callback.MeasureCallback(
-            hook_points,
-            folder,
-            every,
-            on,
-            points,
-            {"families": families, "nulls": nulls, "seed": seed},
-        )
-
-
 def open_run(
     folder: str | os.PathLike[str], *, text: str | os.PathLike[str] | None = None
 ) -> OpenRun:

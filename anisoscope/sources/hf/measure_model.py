@@ -3,9 +3,9 @@
 import contextlib
 import hashlib
 import json
-import math
 import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -133,7 +133,7 @@ def join_settings(
     if settings["measure.batches"] is None:
         settings = settings | {"measure.batches": 1 if separate else 2}
     # a warning in place of the command's refusal
-    settings = settings | {"pretrained.max_bits_per_byte": math.inf}
+    settings = settings | {"pretrained.max_bits_per_byte": sys.float_info.max}
     settings |= {"measure.families": families, "measure.nulls": nulls}
     return replace(PretrainedConfig(), settings)
 
