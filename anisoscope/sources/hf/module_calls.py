@@ -51,6 +51,7 @@ class ModuleCall:
         sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()
         names = (*TOKENS, *OTHERS, *sequence_inputs)
         self.inputs = {name: tensors[name] for name in names if name in tensors}
+        self.found: dict[tuple[int, ...], Sequences] = {}  # by shape of the vectors
         # whether its arguments belong to several sequences
         self.two_sided = "decoder_input_ids" in parameters
         texts = len(self.inputs.keys() & {*TOKENS})
@@ -149,7 +150,11 @@ def find_sequences(
     calls are asked, and the first tensor of the model's own shows the shape.
     """
     known = [call for call in calls if call.inputs]
-    chain = _linked([call for call in known if not call.splits] or known[-1:], lead)
+    known = [call for call in known if not call.splits] or known[-1:]
+    cache = known[-1].found if known and mask is None else {}
+    if lead in cache:  # the device need not be waited for again
+        return cache[lead]
+    chain = _linked(known, lead)
     sources, chain = chain or calls, chain or [*calls[:1]]
     for call in chain:
         call.check(name, lead, tokens_first)
@@ -162,7 +167,8 @@ def find_sequences(
     if mask is not None and mask.all():
         mask = None
     ids = next((x for call in chain if (x := call.positions(lead)) is not None), None)
-    return Sequences(lead, mask, ids, chain[-1].source)
+    cache[lead] = Sequences(lead, mask, ids, chain[-1].source)
+    return cache[lead]
 
 
 def _linked(known: list[ModuleCall], lead: tuple[int, ...]) -> list[ModuleCall]:
