@@ -1,17 +1,27 @@
 """Lead links between docs/ and findings/ to where their pages stand in the site, and turn links to
 other files of the repository, as examples/, into downloads.
 
-On the site findings/ is a folder of docs/, through a link of that name.
+The pages, figures and tables of findings/ are copied to docs/made/findings before a build, since
+Sphinx reads a single folder.
 """
 
 import os
 import pathlib
 import re
+import shutil
 
 from sphinx.application import Sphinx
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#:]+)(#[^)\s]*)?\)")
-FINDINGS = "findings"
+COPY = pathlib.Path("made") / "findings"
+PROGRAMS = ("claims", "scripts", "__pycache__")
+
+
+def copy_findings(app: Sphinx) -> None:
+    pages = pathlib.Path(app.srcdir)
+    shutil.rmtree(pages / COPY, ignore_errors=True)
+    origin, ignored = pages.parent / "findings", shutil.ignore_patterns(*PROGRAMS)
+    shutil.copytree(origin, pages / COPY, ignore=ignored)
 
 
 def lead_links(app: Sphinx, docname: str, source: list[str]) -> None:
@@ -21,15 +31,17 @@ def lead_links(app: Sphinx, docname: str, source: list[str]) -> None:
 
 def lead(text: str, page: pathlib.Path, pages: pathlib.Path) -> str:
     """Rewrite the links of a page's text; `pages` is the folder of all pages."""
-    moved = pages.parent / FINDINGS
+    findings, folder = pages.parent / "findings", page.parent
+    if page.is_relative_to(pages / COPY):
+        folder = findings / folder.relative_to(pages / COPY)
 
     def link(found: re.Match[str]) -> str:
         mark, words, address, place = found.groups()
-        target = pathlib.Path(os.path.normpath(page.resolve().parent / address))
+        target = pathlib.Path(os.path.normpath(folder / address))
         if not target.is_file():
             return found[0]
-        if target.is_relative_to(moved):
-            target = pages / FINDINGS / target.relative_to(moved)
+        if target.is_relative_to(findings):
+            target = pages / COPY / target.relative_to(findings)
         to = os.path.relpath(target, page.parent)
         if target.is_relative_to(pages):
             return f"{mark}[{words}]({to}{place or ''})"
@@ -39,5 +51,6 @@ def lead(text: str, page: pathlib.Path, pages: pathlib.Path) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.connect("builder-inited", copy_findings)
     app.connect("source-read", lead_links)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
