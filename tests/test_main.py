@@ -4,14 +4,15 @@ import json
 import re
 import shutil
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
 
 from anisoscope.cli import drawing
 from anisoscope.results import joined_files
-from anisoscope.training import log
-from tests import cluster
+from anisoscope.training import log, train_program
+from tests import cluster, tiny
 from tests.program import DECODER, MATCHED_PAIR, ROOT, TINY, here, main
 
 
@@ -27,21 +28,38 @@ def test_help_and_list_name_every_flag_setting_and_experiment():
             assert lines[lines.index(f"--config={path.stem}") + 1].strip()
 
 
-def test_a_dry_run_measures_a_step_and_writes_nothing(tmp_path):
-    process = here(*DECODER, "--dry_run", f"--workdir={tmp_path / 'run'}")
+def test_a_dry_run_compiles_no_step_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(train_program, "make_train_program", None)
+    process = here(*MATCHED_PAIR, "--dry_run", f"--workdir={tmp_path / 'run'}")
     assert process.returncode == 0, process.stderr
     for words in (
         r"stages: train, measure, figures",
-        r"small: 1 × \d,\d\d\d parameters, 24 steps",
-        r"small: 8 checkpoints of each, [\d.]+ [kM]B on disk",
-        r"small: a step takes [\d.]+ MB of memory on each device",
-        r"small: a step takes [\d.e-]+ s here, all steps (\d+ seconds|less than a second)",
+        r"encoder: 1 × \d,\d\d\d parameters, 24 steps",
+        r"encoder: 8 checkpoints of each, [\d.]+ [kM]B on disk",
+        r"encoder: a step takes about [\d.]+ MB of memory on each device",
+        r"encoder: a step takes [\d.e-]+ s at least here .*, all steps (\d+ seconds|less than a)",
     ):
         assert re.search(words, process.stdout), (words, process.stdout)
     assert not any(tmp_path.iterdir())
-    (tmp_path / "mine.txt").touch()
-    refused = here(*DECODER, "--dry_run", f"--workdir={tmp_path}")
-    assert (refused.returncode, "is not empty and holds no run" in refused.stderr) == (2, True)
+    (tmp_path / "mine.txt").write_text("A text that is too short. " * 20)
+    for flag, words in (
+        (f"--workdir={tmp_path}", "is not empty and holds no run"),
+        (f"--config.data.path={tmp_path / 'mine.txt'}", "needs 16: lower measure.points"),
+        ("--config.train.batch_size=1000000000", "a step takes at least "),
+    ):
+        text = "--config.data.source=enwik8"  # a path is in its place
+        refused = here(*DECODER, text, "--dry_run", f"--workdir={tmp_path / 'run'}", flag)
+        assert (refused.returncode, words in refused.stderr) == (2, True), refused.stderr
+
+
+@pytest.mark.slow
+def test_the_memory_that_a_dry_run_says_is_about_that_of_the_program():
+    config, text = tiny.config(), tiny.corpus()
+    lines = [*train_program.describe_run(config, text)]
+    said = float(re.search(r"about ([\d.]+) kB", lines[2])[1]) * 1e3
+    program = train_program.make_train_program(config, text)
+    state = jax.eval_shape(program.create)
+    assert said == pytest.approx(train_program.check_step_memory(program, state), rel=0.5)
 
 
 def test_a_step_larger_than_memory_is_refused_before_it_is_taken(tmp_path, monkeypatch):

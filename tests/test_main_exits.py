@@ -13,6 +13,7 @@ from tests.program import DECODER, ROOT, command, environment, here, main, refus
 
 DEMO, PRETRAINED = "--config=quickstart", "--config=experiments/pretrained.py"
 BIAS, INHERENT = "--config=untrained_bias", "--config=inherent"
+ENWIK8 = "--config.data.source=enwik8"
 HOOKS = "--config.measure.hook_points=mlp_out"
 
 
@@ -21,6 +22,15 @@ HOOKS = "--config.measure.hook_points=mlp_out"
     [
         ([], "no experiment named"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
+        (["--flagfile=/dev/zero"], "--flagfile is not a flag"),
+        ([*DECODER, ENWIK8, "--config.data.path=/dev/zero"], "/dev/zero is a device or a pipe"),
+        (
+            [*DECODER, ENWIK8, "--config.data.path=~/nowhere.txt"],
+            "/home/nowhere.txt cannot be read",
+        ),
+        ([*DECODER, "--config.train.steps=3000000000"], "train.steps is 3000000000"),
+        ([*DECODER, "--config.train.num_seeds=100000"], "train.num_seeds is 100000"),
+        ([f"{BIAS}", "--config.width=1000000000"], "width is 1000000000"),
         (["--wrkdir=x"], "did you mean --workdir?"),
         (["--config=experiments/quikstart.py"], "there is no file experiments/quikstart.py"),
         (["--similarity=runs/a"], "--similarity compares two runs"),
@@ -55,6 +65,14 @@ HOOKS = "--config.measure.hook_points=mlp_out"
 )
 def test_bad_input_is_one_line_and_exit_code_2(flags, words, tmp_path):
     refuse(tmp_path / "run", words, *flags)
+
+
+def test_a_folder_that_is_a_link_to_itself_is_one_line(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for flag in ("--workdir", "--figures", "--compare"):
+        process = here(*DECODER, f"{flag}={tmp_path / 'loop' / 'run'}")
+        assert process.returncode == 2
+        assert process.stderr.endswith("leads through a link to itself; name another folder\n")
 
 
 @pytest.mark.slow

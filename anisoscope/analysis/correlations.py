@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import scipy  # loads scipy.stats at first use: it takes a second
 import xarray as xr
-from scipy import stats
 
 from anisoscope.measurement.intervals import LEVEL, holm
 from anisoscope.results import joined_files
@@ -53,10 +53,12 @@ def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
     # tables hold float32
     if len(x) < 3 or any(np.ptp(values) <= 1e-6 * np.abs(values).max() for values in (x, y)):
         return Correlation(len(x), *[np.nan] * 8)
-    orderings = stats.PermutationMethod(n_resamples=PERMUTATIONS, rng=np.random.default_rng(0))
+    orderings = scipy.stats.PermutationMethod(
+        n_resamples=PERMUTATIONS, rng=np.random.default_rng(0)
+    )
     method = orderings if len(x) <= PERMUTED else None
-    pearson = stats.pearsonr(x, y)
-    spearman = stats.pearsonr(stats.rankdata(x), stats.rankdata(y), method=method)
+    pearson = scipy.stats.pearsonr(x, y)
+    spearman = scipy.stats.pearsonr(scipy.stats.rankdata(x), scipy.stats.rankdata(y), method=method)
     r, rho = float(pearson.statistic), float(spearman.statistic)
     return Correlation(
         *(len(x), r, float(pearson.pvalue), *_interval(r, 1.0, len(x))),
@@ -67,7 +69,10 @@ def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
 def _interval(r: float, variance: float, n: int) -> tuple[float, float]:
     if n <= 3 or abs(r) > 1 - 1e-12:  # at +-1 the approximation has no width
         return np.nan, np.nan
-    middle, reach = np.arctanh(r), stats.norm.ppf((1 + LEVEL) / 2) * (variance / (n - 3)) ** 0.5
+    middle, reach = (
+        np.arctanh(r),
+        scipy.stats.norm.ppf((1 + LEVEL) / 2) * (variance / (n - 3)) ** 0.5,
+    )
     return float(np.tanh(middle - reach)), float(np.tanh(middle + reach))
 
 
@@ -153,9 +158,9 @@ def within_runs(inside: list[Correlation]) -> Correlation:
         mean, low, high, p = (r.mean() if r.size else np.nan), np.nan, np.nan, np.nan
         if r.size > 1 and np.ptp(r) > 0:
             error = r.std(ddof=1) / np.sqrt(r.size)
-            reach = stats.t.ppf((1 + LEVEL) / 2, r.size - 1) * error
+            reach = scipy.stats.t.ppf((1 + LEVEL) / 2, r.size - 1) * error
             low, high = np.clip((mean - reach, mean + reach), -1, 1)
-            p = 2 * stats.t.sf(abs(mean) / error, r.size - 1)
+            p = 2 * scipy.stats.t.sf(abs(mean) / error, r.size - 1)
         parts += [mean, p, low, high]
     n = sum(np.isfinite(found.pearson) for found in inside)
     return Correlation(n, *map(float, parts))

@@ -2,8 +2,10 @@
 
 import ast
 import difflib
+import errno
 import importlib.util
 import inspect
+import os
 import pathlib
 import re
 import sys
@@ -74,6 +76,7 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     "version": (False, "Print the version."),
     "help": (False, "Show all flags and settings."),
 }
+FOLDERS = ("workdir", "figures", "compare", "similarity")  # flags that name folders
 USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
 
 
@@ -141,9 +144,33 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
     if len(rest := _parse(values, argv)) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; see --help")
     names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
-    changes = {name: values[f"config.{name}"].value for name in names}
+    changes = {name: expand_home(values[f"config.{name}"].value) for name in names}
+    for name in FOLDERS:
+        values[name].value = expand_home(values[name].value)
+        check_no_loop(f"--{name}", values[name].value or ())
     _check_rate(config, changes)
     return values, replace(config, changes), names
+
+
+def expand_home(value: Any) -> Any:
+    """Expand ~ at the beginning of a text, also after LABEL=; in a list, of each."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(expand_home, value))
+    if not isinstance(value, str):
+        return value
+    label, equals, path = value.rpartition("=")
+    return f"{label}{equals}{os.path.expanduser(path)}"
+
+
+def check_no_loop(name: str, paths: str | list[str]) -> None:
+    """Raise UserError where a path leads through a link to itself."""
+    for path in [paths] if isinstance(paths, str) else paths:
+        try:
+            os.stat(path)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                what = f"{name}={path} leads through a link to itself"
+                raise UserError(f"{what}; name another folder") from error
 
 
 def _check_rate(config: Any, changes: dict[str, Any]) -> None:
@@ -157,6 +184,8 @@ def _check_rate(config: Any, changes: dict[str, Any]) -> None:
 
 
 def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
+    if any(re.match("--?flagfile(=|$)", word) for word in argv):  # absl's own, of any size
+        raise UserError("--flagfile is not a flag; pass each flag on the command line")
     try:
         return values(argv, known_only=known_only)
     except flags.UnrecognizedFlagError as error:
@@ -265,6 +294,7 @@ def find_file(path: str) -> pathlib.Path:
 def load_experiment(name: str) -> Any:
     """Call get_config of FILE[:ARGUMENT]; raise UserError if there is no experiment."""
     where, (name, _, argument) = f"--config={name}", name.partition(":")
+    name, argument = map(expand_home, (name, argument))
     path = find_file(name)
     if not path.is_file():
         raise UserError(f"{where}: there is no file {path}; --list names the experiments")

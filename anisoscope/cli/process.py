@@ -14,9 +14,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
-# Set before LAPACK is loaded: its matrices are small, and each core decomposes its own.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
 import anisoscope
 from anisoscope.utils import extras, memory
 from anisoscope.utils.errors import (
@@ -27,13 +24,19 @@ from anisoscope.utils.errors import (
     format_os_error,
 )
 
-os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
-# JAX reads these at import, and results depend on them; unset, a resumed run is consistent.
-FIXED = """DEFAULT_DTYPE_BITS DEFAULT_MATMUL_PRECISION DEFAULT_PRNG_IMPL DISABLE_JIT ENABLE_X64
-    LEGACY_PRNG_KEY NUMPY_DTYPE_PROMOTION NUMPY_RANK_PROMOTION RANDOM_SEED_OFFSET
-    THREEFRY_PARTITIONABLE"""
-names = (f"JAX_{name}" for name in FIXED.split())
-unused = {name: os.environ.pop(name) for name in names if name in os.environ}
+# JAX reads these at import, and results depend on them.
+IGNORED = (
+    "JAX_DEFAULT_DTYPE_BITS",
+    "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_DISABLE_JIT",
+    "JAX_ENABLE_X64",
+    "JAX_LEGACY_PRNG_KEY",
+    "JAX_NUMPY_DTYPE_PROMOTION",
+    "JAX_NUMPY_RANK_PROMOTION",
+    "JAX_RANDOM_SEED_OFFSET",
+    "JAX_THREEFRY_PARTITIONABLE",
+)
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = "interrupted; the same command resumes from the last checkpoint"
 
@@ -57,8 +60,7 @@ def main(argv: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):  # paths may not fit the terminal's encoding
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        for name, value in unused.items():
-            print(f"{name}={value} is ignored: results would depend on it")
+        prepare_environment()
         with interruptible():
             dispatch(argv)
             sys.stdout.flush()
@@ -77,6 +79,16 @@ def main(argv: list[str]) -> int:
             end(code)
         return code
     return 0
+
+
+def prepare_environment() -> None:
+    """Set the variables of this process that libraries read when they are first imported."""
+    # LAPACK's matrices are small, and each core decomposes its own
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ["MPLBACKEND"] = "Agg"  # figures are only written to files
+    for name in IGNORED:
+        if (value := os.environ.pop(name, None)) is not None:
+            print(f"{name}={value} is ignored: results would depend on it")
 
 
 def dispatch(argv: list[str]) -> None:

@@ -5,13 +5,13 @@ import functools
 import os
 import pathlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
 
 from anisoscope.analysis import on_disk, primary
-from anisoscope.cli import drawing, flags
+from anisoscope.cli import flags
 from anisoscope.cli.flags import Request
 from anisoscope.config import variants
 from anisoscope.config.experiment_config import Config
@@ -68,6 +68,8 @@ def check_run(config: Config) -> None:
 
 def run(experiment: Config, request: Request) -> None:
     """Run the requested stages in order; finished work is skipped."""
+    from anisoscope.cli import drawing  # late: a dry run draws nothing
+
     values, root, stages = request.flags, request.root, request.flags.stages
     experiment, configs = prepare_runs(experiment, request)
     keep_compiled(experiment.data.cache)
@@ -87,14 +89,20 @@ def verify(experiment: Config, request: Request) -> None:
 
 
 def dry_run(experiment: Config, request: Request) -> None:
-    """Print the folder and each variant's training, without downloading a text."""
+    """Check what a run would check, and print the folder and each variant's training.
+
+    A text that would be downloaded is taken to be zeros.
+    """
     experiment, configs = prepare_runs(experiment, request)
     root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
     check_folders(experiment, configs, root, "train" in stages)
+    todo = plan_work(experiment, configs, request, Stop(), corpus.load_local)
+    check_stages(todo)
     print(f"folder: {root}{' (exists: finished work is skipped)' * root.exists()}")
     print(f"stages: {', '.join(stages)}")
     for name, group in variants.groups(experiment).items() if "train" in stages else ():
-        for line in train_program.describe_run(group):
+        text = todo.runs[next(iter(variants.run_names(name, variants.single_runs(group))))].text
+        for line in train_program.describe_run(group, text):
             print(f"{name or request.title}: {line}")
 
 
@@ -122,28 +130,45 @@ def resolve_auto_dtype(config: Config, root: pathlib.Path) -> Config:
 
 def work(experiment: Config, configs: dict[str, Config], request: Request) -> None:
     """Run all stages except figures; all checks come before a folder is made."""
-    root, stages = request.root, with_tangents(configs.values(), request.flags.stages)
-    primary.check_primary(experiment.primary, list(configs))
-    texts = read_corpora(configs.values())
-    runs = {
-        name: TrainingRun(
-            name or request.title, config, texts[config.data, config.model.context], root / name
-        )
-        for name, config in configs.items()
-    }
-    with contextlib.ExitStack() as locks, Stop() as stop:
-        todo = Work(experiment, runs, request, stages, stop)
+    stop = Stop()
+    todo = plan_work(experiment, configs, request, stop, corpus.load_corpus)
+    with contextlib.ExitStack() as locks, stop:
         check_stages(todo)
         processes.on_first(lambda: claim_folders(todo, configs, locks))
-        for stage in (stage for stage in STAGES if stage in stages):
+        for stage in (stage for stage in STAGES if stage in todo.stages):
             STAGES[stage](todo)
 
 
-def read_corpora(configs: Iterable[Config]) -> dict[tuple[Any, int], corpus.Corpus]:
+def plan_work(
+    experiment: Config,
+    configs: dict[str, Config],
+    request: Request,
+    stop: Stop,
+    load: Callable[[Any, int], corpus.Corpus],
+) -> Work:
+    """Plan the work of an experiment on the texts that `load` reads."""
+    primary.check_primary(experiment.primary, list(configs))
+    texts = read_corpora(configs.values(), load)
+    runs = {
+        name: TrainingRun(
+            name or request.title,
+            config,
+            texts[config.data, config.model.context],
+            request.root / name,
+        )
+        for name, config in configs.items()
+    }
+    stages = with_tangents(configs.values(), request.flags.stages)
+    return Work(experiment, runs, request, stages, stop)
+
+
+def read_corpora(
+    configs: Iterable[Config], load: Callable[[Any, int], corpus.Corpus]
+) -> dict[tuple[Any, int], corpus.Corpus]:
     """Read each text once: {(data settings, context): corpus}."""
     texts = {}
     for data, context in {(config.data, config.model.context): None for config in configs}:
-        text = texts[data, context] = corpus.load_corpus(data, context)
+        text = texts[data, context] = load(data, context)
         binary = " (0 among them: is this a binary file?)" if 0 in text.vocabulary else ""
         size = f"{len(text.vocabulary)} distinct bytes{binary}"
         print(f"corpus: {text.name}, {size}, from {text.origin}")

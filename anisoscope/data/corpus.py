@@ -92,6 +92,22 @@ def load_corpus(config: DataConfig, context: int, download: bool = True) -> Corp
     return Corpus(name, vocabulary, train, valid, test, sha256, origin)
 
 
+def load_local(config: DataConfig, context: int) -> Corpus:
+    """Load a text as `load_corpus` does; zeros of its size stand for the published enwik8."""
+    if config.path is not None or config.source == "pydoc":
+        return load_corpus(config, context)
+    train, rest = (np.zeros(enwik8.SIZE * part // 100, np.uint8) for part in (90, 5))
+    return Corpus(
+        "enwik8",
+        bytes(range(1, 1 + enwik8.BYTES)),
+        train,
+        rest,
+        rest,
+        "",
+        "zeros, not yet downloaded",
+    )
+
+
 def _read(config: DataConfig, download: bool) -> tuple[bytes | bytearray, str, str]:
     """Read the text, its name and its origin."""
     if config.source == "pydoc":

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy  # loads scipy.stats at first use: it takes a second
 import xarray as xr
-from scipy import stats
 
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.measurement.families import registry as families
@@ -140,7 +140,7 @@ def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: s
         moments, folds = estimate(excess[None], "jackknife"), len(excess) - 1
         t = moments.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
         about = (name, step, layer, rank, fit, energy[0], share[0])
-        p = 2 * stats.t.sf(abs(t), folds - 1)
+        p = 2 * scipy.stats.t.sf(abs(t), folds - 1)
         rows.append((*about, moments.mean, moments.low, moments.high, p, float(table["control_p"])))
     columns = [
         *("run", "step", "layer", "rank", "fit", "energy", "variance"),

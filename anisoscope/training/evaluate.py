@@ -24,6 +24,7 @@ from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import progress_bar
 
+SURE = 10_000  # positions among which some are masked: none is with probability 1e-700
 MASK_SEED = 0  # the masks of an evaluation are the same for every run
 
 
@@ -102,9 +103,13 @@ def batches(
 
 def check_evaluation(config: RunConfig, corpus: Corpus, rows: int) -> None:
     """Raise UserError where a split has no character to score: few short windows may mask none."""
+    if not objective.OBJECTIVES[config.objective].random_targets:
+        return
     valid = valid_windows(config, corpus.valid.size), f"evaluate.windows={config.evaluate.windows}"
     test = test_windows(config, corpus.test.size)[0], "the test split"
     for (windows, where), split_N in ((valid, corpus.valid), (test, corpus.test)):
+        if len(windows.starts_M) * config.model.context > SURE:
+            continue
         parts = batches(config, split_N, windows, corpus.mask_token, rows)
         if not any(part.weights_BT.any() for part in parts):
             count = len(windows.starts_M) * config.model.context

@@ -3,19 +3,18 @@
 import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from anisoscope.config.run_config import RunConfig, check_checkpoints, checkpoint_steps, seed_pairs
-from anisoscope.data.corpus import Corpus, load_corpus
+from anisoscope.data.corpus import Corpus
 from anisoscope.models import model_settings, transformer
 from anisoscope.training import evaluate, optimizer, step
-from anisoscope.training.objective import OBJECTIVES
+from anisoscope.training.objective import OBJECTIVES, Batch, nats
 from anisoscope.training.optimizer import OPTIMIZERS, SCHEDULES
 from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
@@ -23,7 +22,6 @@ from anisoscope.utils.memory import available, format_bytes
 from anisoscope.utils.progress import format_duration
 from anisoscope.utils.settings import check_fields, choose, within
 
-ENWIK8 = (205, 90_000_000, 5_000_000)  # bytes in use, characters to train on, to validate and test
 MEMORY_ADVICE = (
     "in a new --workdir, lower train.batch_size, model.context, layers or width, or raise "
     "train.accumulate"
@@ -147,35 +145,78 @@ def make_train_program(
     )
 
 
-def describe_run(config: RunConfig) -> Iterator[str]:
-    """Compile the program of a run and its seeds, take a step, and yield lines about its cost.
+def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
+    """Yield lines about the cost of a run and its seeds; raise UserError if memory is short.
 
-    Nothing is downloaded: a missing enwik8 is zeros.
+    Nothing is compiled but a matrix product, whose speed bounds that of a step.
     """
-    if config.data.path or config.data.source == "pydoc":
-        corpus = load_corpus(config.data, config.model.context)
-    else:
-        count, *sizes = ENWIK8
-        train, rest = (np.zeros(size, np.uint8) for size in sizes)
-        corpus = Corpus("enwik8", bytes(range(count)), train, rest, rest, "", "not read")
-    program, count = make_train_program(config, corpus), len(seed_pairs(config.train))
-    kept, parameters = checkpoint_steps(config), program.abstract.params
-    yield f"{count} × {transformer.count_parameters(parameters):,} parameters, {config.train.steps:,} steps"
-    size = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(program.abstract))
+    devices = mesh.make_mesh(config.mesh)
+    rows = config.train.batch_size // config.train.accumulate
+    model = transformer.build(config.model, corpus.vocab_size)
+    update = optimizer.make_optimizer(config.train)
+    state = jax.eval_shape(
+        lambda seed: step.init_state(model.init(jax.random.key(seed)), update), jnp.uint32(0)
+    )
+    count, kept = len(seed_pairs(config.train)), checkpoint_steps(config)
+    parameters = f"{transformer.count_parameters(state.params):,} parameters"
+    yield f"{count} × {parameters}, {config.train.steps:,} steps"
+    size = count_bytes(state)
     yield f"{len(kept)} checkpoints of each, {format_bytes(len(kept) * count * size)} on disk"
-    try:
-        needed = check_step_memory(program, jax.eval_shape(program.create))
-    except UserError as error:
-        yield str(error)
-        return
-    yield f"a step takes {format_bytes(needed)} of memory on each device"
-    state = program.create()
-    for _ in range(2):  # the first may wait for the device
+    stored = activation_bytes(model.apply, state.params, config, rows // devices.size)
+    gradients = 2 * count_bytes(state.params)  # and updates
+    needed = (size + gradients) // devices.shape["fsdp"] + stored + corpus.train.nbytes
+    check_memory(needed, "about ")
+    yield f"a step takes about {format_bytes(needed)} of memory on each device"
+    work = step_flops(config, corpus.vocab_size)
+    speed = devices.size * measure_flops(transformer.compute_type(config.model.dtype))
+    seconds = work / speed
+    total = format_duration(count * seconds * config.train.steps)
+    yield (
+        f"a step takes {seconds:.2g} s at least here ({work / 1e9:.2g} of {speed / 1e9:.2g} "
+        f"Gflop/s), all steps {total}"
+    )
+
+
+def count_bytes(tree: Any) -> int:
+    """Count the bytes of a tree of arrays or shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def activation_bytes(apply: Callable, params: Any, config: RunConfig, rows: int) -> int:
+    """Count the bytes that the backward pass of `rows` windows needs of the forward pass."""
+    shape = rows, config.model.context
+    tokens_BT = jax.ShapeDtypeStruct(shape, jnp.int32)
+    weights_BT = jax.ShapeDtypeStruct(shape, jnp.float32)
+
+    def keep_residuals(params: Any, batch: Batch) -> Any:
+        return jax.vjp(lambda x: nats(apply(x, batch.tokens_BT)[0], batch), params)[1]
+
+    return count_bytes(
+        jax.eval_shape(keep_residuals, params, Batch(tokens_BT, tokens_BT, weights_BT))
+    ) - count_bytes(params)
+
+
+def step_flops(config: RunConfig, vocab_size: int) -> int:
+    """Count the operations of a step's matrix products, forward and backward."""
+    model, width = config.model, config.model.width
+    weights = model.layers * (4 + 2 * model.expansion) * width**2 + vocab_size * width
+    attention = 2 * model.layers * model.context * width
+    return 6 * config.train.batch_size * model.context * (weights + attention)
+
+
+@functools.cache
+def measure_flops(dtype: str) -> float:
+    """Measure how many operations a device takes per second in large matrix products."""
+    size = 1024
+    x_DD = jnp.ones((size, size), dtype)
+    product = jax.jit(jnp.matmul)
+    product(x_DD, x_DD).block_until_ready()
+    seconds = []
+    for _ in range(3):
         began = time.perf_counter()
-        state, _ = jax.block_until_ready(program.run(state, 1))
-        seconds = time.perf_counter() - began
-    total = format_duration(seconds * config.train.steps)
-    yield f"a step takes {seconds:.3g} s here, all steps {total}"
+        product(x_DD, x_DD).block_until_ready()
+        seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / min(seconds)
 
 
 def check_trainable(config: RunConfig) -> None:
