@@ -1,6 +1,7 @@
 """The stage `figures`: draw the tables of runs on disk, and print bits per character."""
 
 import math
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from anisoscope.training import log
 from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import write_file
+from anisoscope.utils.files import is_temporary, write_file
 from anisoscope.utils.folder import missing_file
 
 FIRST_FIGURES = {  # the page begins with them, and the command names them: what to look for
@@ -113,6 +114,9 @@ def write_page(
     """Write the page next to the run, or into the folder of figures if that is elsewhere."""
     place = root if to.resolve() == (root / "figures").resolve() else to
     shared, own = run_tables.provenance(runs)
+    for left in filter(is_temporary, os.listdir(place)):  # of a process that was killed
+        if left.startswith(f".{report.NAME}."):
+            (place / left).unlink(missing_ok=True)
     sentences = [f"{', '.join(runs)}: {shared}", *own, *bits]
     write_file(place / report.NAME, report.page(runs, title, sentences, pictures))
     return place / report.NAME

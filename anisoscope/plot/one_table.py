@@ -283,6 +283,8 @@ def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Datase
         return {"" if label is None else label: tables}
     if label is not None:
         raise ValueError("label= is for a single table; name several in a dict")
+    if not len(tables):
+        raise ValueError("no table was passed; pass one, a list or a dict of tables")
     if isinstance(tables, Mapping):
         return {str(name): table for name, table in tables.items()}
     for table in [tables] if isinstance(tables, str) else tables:  # a path is not a list

@@ -90,6 +90,8 @@ def report(
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
         raise ValueError(f"{path} exists and is not a page of this kind: name another path")
+    if isinstance(tables, Mapping) and not len(tables):
+        raise ValueError("no table was passed; pass one or a dict of tables")
     if not isinstance(tables, Mapping) or isinstance(tables, xr.Dataset):
         check_table(tables)
         tables = {str(tables.attrs.get("title", "")) or path.stem: tables}

@@ -50,7 +50,7 @@ def read_csv(path: pathlib.Path, *texts: str) -> pd.DataFrame:
 
 def read_table(path: pathlib.Path) -> xr.Dataset:
     """Read a table; raise RunError if it is damaged or has another schema."""
-    content = path.read_bytes()
+    content = files.read_bytes(path)
     match = DIGEST.search(content)
     if match is None:
         raise _damaged(path, "it has no digest")

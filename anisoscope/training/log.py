@@ -6,7 +6,7 @@ import pathlib
 from typing import Any
 
 from anisoscope.utils.errors import RunError, UserError, format_os_error
-from anisoscope.utils.files import read_json, write_file
+from anisoscope.utils.files import read_bytes, read_json, write_file
 from anisoscope.utils.processes import is_first
 
 NAME, SCORE = "train.jsonl", "test.json"
@@ -67,7 +67,7 @@ def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     path, lines = folder / NAME, []
     if not path.exists():
         return lines
-    for number, text in enumerate(path.read_bytes().split(b"\n")[:-1], 1):
+    for number, text in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
         try:
             line = json.loads(text)
             whole = type(line["step"]) is int and type(line["kind"]) is str

@@ -1,6 +1,7 @@
 """Write files completely or not at all."""
 
 import contextlib
+import errno
 import json
 import os
 import pathlib
@@ -51,10 +52,17 @@ def write_json(path: pathlib.Path, values: Any) -> None:
     write_file(path, json.dumps(values, indent=2) + "\n")
 
 
+def read_bytes(path: pathlib.Path) -> bytes:
+    """Read a file; raise OSError for a pipe or a device, which may have no end."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "a pipe, a device or a folder, not a file", str(path))
+    return path.read_bytes()
+
+
 def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
     """Read the object in a JSON file; raise UserError ending in `advice` if that fails."""
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path))
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}, not an object")
     except (OSError, ValueError) as error:

@@ -48,6 +48,8 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
     folder = write_run(tmp_path / "run")
     monkeypatch.setattr(drawing.draw, "draw_runs", lambda runs, to, over: [to / "a.png"])
     (tmp_path / "elsewhere").mkdir()
+    killed = folder / ".report.html.0123456789abcdef.tmp"  # while it wrote the page
+    killed.touch()
     for to, page in (
         (tmp_path / "elsewhere", tmp_path / "elsewhere"),
         (folder / ".." / "run" / "figures", folder),
@@ -57,6 +59,7 @@ def test_figures_come_with_bits_and_a_page_which_lies_with_the_run(tmp_path, mon
         assert lines[0].endswith("predicting next character: run 2.30")
         assert lines[-2].startswith(f"figures: {to} (1, ")
         assert lines[-1] == f"page:    {page / 'report.html'}"
+    assert not killed.exists()
     (folder / "runs.csv").write_text("of other tables")
     (folder / "figures").mkdir()
     (folder / "figures" / "contrasts.png").touch()

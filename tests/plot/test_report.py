@@ -46,6 +46,16 @@ def unpack(page):
     return library, json.loads(data)
 
 
+def test_no_table_is_one_line(tmp_path):
+    for draw in (
+        lambda: anisoscope.report({}, tmp_path / "page.html"),
+        lambda: anisoscope.plot.by_layer([], "anisotropy"),
+        lambda: anisoscope.plot.effective_ranks({}),
+    ):
+        with pytest.raises(ValueError, match="no table was passed; pass one"):
+            draw()
+
+
 def test_every_quantity_and_excess_is_in_a_menu_and_every_step_a_frame(runs, families):
     words = {line.words for lines in families.values() for line in lines}
     table = runs["decoder"].results

@@ -1,9 +1,11 @@
 import dataclasses
 import json
+import os
 import resource
 
 import pytest
 
+from anisoscope.results import joined_files
 from anisoscope.utils import files, folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
@@ -107,3 +109,11 @@ def test_a_full_disk_and_an_interruption_leave_what_stood_there(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == "as it was"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "results.nc")
+    with pytest.raises(UserError, match=r"results.nc cannot be read .*a pipe.*; restore it"):
+        files.read_json(tmp_path / "results.nc", "restore it")
+    with pytest.raises(OSError, match="a pipe, a device or a folder"):
+        joined_files.read_table(tmp_path / "results.nc")
