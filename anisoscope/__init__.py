@@ -18,6 +18,8 @@ anisoscope.plot.by_layer(table)                     a figure on Matplotlib axes
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from anisoscope.utils import forked  # noqa: F401 it watches forks from now on
+
 if TYPE_CHECKING:
     from anisoscope import metrics, models, plot
     from anisoscope.api import compare_models, measure_model, open_run, trainer_callback
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
     from anisoscope.sources.arrays import make_measure, measure, measure_attention
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.recorder import record
-    from anisoscope.sources.two_models import compare
+    from anisoscope.sources.two_arrays import compare
 
 __version__ = "0.14.0"
 __all__ = [
@@ -48,7 +50,7 @@ __all__ = [
 ]
 SUBPACKAGES = ("metrics", "models", "plot")
 MODULES = {  # public name: its module; names not listed are in api.py
-    "compare": "sources.two_models",
+    "compare": "sources.two_arrays",
     **dict.fromkeys(("make_measure", "measure", "measure_attention"), "sources.arrays"),
     "record": "sources.recording.recorder",
     "report": "plot.report",

@@ -18,6 +18,8 @@ import threading
 import warnings
 from typing import Any
 
+from anisoscope.utils import forked
+
 CACHE = "~/.cache/anisoscope"
 SWITCH = "ANISOSCOPE_COMPILED"  # an environment variable; off: no cache for library calls
 LIMIT = 4 * 2**30  # bytes of all entries at a start
@@ -52,6 +54,7 @@ class LibraryPrograms:
     def __enter__(self) -> None:
         import jax  # late: settings are checked without waiting for JAX
 
+        forked.check_forked()
         with self._lock:
             self._open += 1
             chosen = jax.config.jax_compilation_cache_dir is not None
