@@ -1,12 +1,13 @@
 """Measure the coverage of the 95 % intervals and the bias of the estimates: `make coverage`.
 
-    python -m benchmarks.coverage [--part zoo|clusters|null] [--draws 200] [--families NAME …]
+    python -m benchmarks.coverage [--part zoo|clusters|null|compare] [--draws 200] [--families NAME …]
 
 Of the zoo each draw is a data set like a checkpoint's: G batches of P points in J folds, measured
 and summarized by the package's own functions. There are two coverages: of the truth, which a biased
 estimator misses, and of the estimator's expectation (its mean over all draws), which a correct
 interval covers whatever the bias. `clusters` has unequal clusters, and the ideal half-width is 1.96
-deviations over draws; of the Gaussian clouds of `null` the excess to be held is 0.
+deviations over draws; of the Gaussian clouds of `null`, and of the independent models of `compare`,
+the excess to be held is 0.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import numpy as np
 import pandas as pd
 from tqdm import tqdm
 
-from anisoscope import measure
+from anisoscope import compare, measure
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.data.unigrams import BINS, LENGTHS
 from anisoscope.measurement.families.attention_family import Heads
@@ -37,6 +38,12 @@ LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the t
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 WIDTH = 8  # of clusters
 SPREAD_D = np.arange(1, WIDTH + 1) ** -0.5
+LAYOUTS = (
+    (8, 4, 200),
+    (40, 4, 200),
+    (16, 1, 100),
+    (24, 32, 32),
+)  # clusters, their least and largest
 SHAPES = ((512, 32, 0.75), (256, 384, 0.5), (128, 256, 0.25), (1024, 16, 0.5), (200, 256, 0.75))
 
 
@@ -196,7 +203,7 @@ def cover_clusters(draws: int) -> pd.DataFrame:
             draw_clusters(process, np.random.default_rng(draw), size_L) for draw in range(draws)
         ]
         label_P = np.arange(size_L.size).repeat(size_L)
-        table = measure(np.stack(clouds), label_P, families=("spectrum", "dimension"), nulls=())
+        table = measure(clouds, label_P, families=("spectrum", "dimension"), nulls=())
         for name in ("anisotropy", "participation_ratio", "twonn"):
             mean, low, high = (
                 table[name].sel(statistic=end).values for end in ("mean", "low", "high")
@@ -207,12 +214,12 @@ def cover_clusters(draws: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["process", "quantity", "folds", "held", "width over ideal"])
 
 
-def cover_null() -> pd.DataFrame:
+def cover_null(_: int) -> pd.DataFrame:
     rows = []
     for points, width, decay in SHAPES:
         spread_D = np.arange(1, width + 1) ** -decay
         clouds = np.random.default_rng(1).normal(size=(60, points, width)) * spread_D
-        table = measure(clouds, families=("dimension", "hubness", "local"), nulls="gaussian")
+        table = measure([*clouds], families=("dimension", "hubness", "local"), nulls="gaussian")
         for name in ("twonn", "antihub_share", "local_participation_ratio"):
             excess = table[f"{name}_excess"].sel(null="gaussian")
             mean, low, high = (excess.sel(statistic=end).values for end in ("mean", "low", "high"))
@@ -221,9 +228,41 @@ def cover_null() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["clouds", "quantity", "mean excess", "error", "0 held"])
 
 
+def cover_compare(draws: int) -> pd.DataFrame:
+    """Compare models that are independent of each other; rows are in random order."""
+    rows = []
+    for clusters, least, most in LAYOUTS:
+        size_K, found = np.geomspace(least, most, clusters).round().astype(int), []
+        label_P = np.arange(clusters).repeat(size_K)
+        for draw in tqdm(range(draws), f"{clusters} of {least} to {most}", leave=False):
+            generator = np.random.default_rng(draw)
+            a_PD, b_PD = (
+                (
+                    generator.normal(size=(clusters, 8))[label_P]
+                    + generator.normal(size=(len(label_P), 8))
+                )
+                @ generator.normal(size=(8, width))
+                for width in (12, 10)
+            )
+            order_P = generator.permutation(len(label_P))
+            table = compare(a_PD[order_P], b_PD[order_P], label_P[order_P], seed=draw, quiet=True)
+            found.append(table.isel(layer=0, other_layer=0, null=0))
+        for name in ("cka", "cka_unbiased", "neighbor_overlap"):
+            mean, low, high = (
+                np.array([table[f"{name}_excess"].sel(statistic=end).item() for table in found])
+                for end in ("mean", "low", "high")
+            )
+            error, held = mean.std(ddof=1) / draws**0.5, ((low <= 0) & (high >= 0)).mean()
+            rows.append((f"{clusters} of {least} to {most}", name, mean.mean(), error, held))
+    return pd.DataFrame(rows, columns=["clusters", "quantity", "mean excess", "error", "0 held"])
+
+
+PARTS = {"clusters": cover_clusters, "null": cover_null, "compare": cover_compare}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--part", choices=("zoo", "clusters", "null"), default="zoo")
+    parser.add_argument("--part", choices=("zoo", *PARTS), default="zoo")
     parser.add_argument("--draws", type=int, default=200, help="data sets for each cloud")
     parser.add_argument("--clouds", default="", help="only those whose name has this text")
     parser.add_argument("--families", nargs="+", choices=CHOICES, default=CHOICES)
@@ -232,7 +271,7 @@ def main() -> None:
         members = {name: member for name, member in ZOO.items() if options.clouds in name}
         rows = cover_zoo(tuple(options.families), options.draws, members)
     else:
-        rows = cover_null() if options.part == "null" else cover_clusters(options.draws)
+        rows = PARTS[options.part](options.draws)
     print(rows.to_string(index=False, na_rep="", float_format="%.4g"))
 
 

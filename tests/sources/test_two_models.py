@@ -13,8 +13,9 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.plot import draw
-from anisoscope.sources import two_models, two_runs
+from anisoscope.sources import array_checks, two_arrays, two_models, two_runs
 from anisoscope.sources.finished_run import OpenRun
+from anisoscope.sources.folds import cut_folds
 from anisoscope.sources.run_program import draw_probe
 from anisoscope.utils import memory
 from anisoscope.utils.errors import UserError
@@ -121,7 +122,7 @@ B = np.concatenate([B, np.zeros((2, 128, 3))], axis=2)
 
 @pytest.fixture(scope="module")
 def table():
-    return anisoscope.compare(A, B, LABEL_P, folds=5, labels=("first", "second"))
+    return anisoscope.compare([*A], [*B], LABEL_P, folds=5, labels=("first", "second"))
 
 
 def test_each_pair_of_layers_has_the_value_of_float64(table):
@@ -149,26 +150,55 @@ def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_n
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("layer of first", "layer of second")
 
 
-def test_the_null_model_pairs_other_clusters_whatever_the_order_of_the_rows():
-    label_P, rng = np.repeat(np.arange(8), 16), np.random.default_rng(0)
-    a_PD = 3 * rng.standard_normal((8, 4))[label_P] + rng.standard_normal((128, 4))
-    order_P = np.argsort(rng.random(128))  # clusters and their points are scattered
-    one, other = (
-        two_models._permute(x[None], y, 0)[0]
-        for x, y in ((a_PD, label_P), (a_PD[order_P], label_P[order_P]))
-    )
-    centers = np.stack([a_PD[label_P == k].mean(axis=0) for k in range(8)])
-    for permuted_PD, own_P in ((one, label_P), (other, label_P[order_P])):
-        found = [permuted_PD[own_P == k].mean(axis=0) for k in range(8)]
-        distance = np.linalg.norm(np.stack(found)[:, None] - centers, axis=-1)
-        assert sorted(distance.argmin(axis=1)) == list(range(8))  # each cluster, as a whole,
-        np.testing.assert_allclose(distance.min(axis=1), 0, atol=1e-6)
-        assert (distance.argmin(axis=1) != np.arange(8)).all()  # beside another
-    two = anisoscope.compare(a_PD, a_PD, label_P // 4, folds=1)
+@pytest.mark.parametrize("sizes", [[16] * 8, [4, 5, 9, 30, 31, 60], [3, 4, 9]])
+def test_the_null_model_pairs_clusters_of_similar_size_whatever_the_order_of_the_rows(sizes):
+    label_P, rng = np.repeat(np.arange(len(sizes)), sizes), np.random.default_rng(0)
+    order_P = np.argsort(rng.random(len(label_P)))  # clusters and their points are scattered
+    for own_P in (label_P, label_P[order_P]):
+        vectors = array_checks.read_vectors(np.zeros((len(own_P), 2)), own_P)
+        row_Q, other_Q = two_arrays.pair_points(vectors, 0)
+        assert len(np.unique(row_Q)) == len(row_Q) == len(np.unique(other_Q))
+        pairs = {*zip(own_P[row_Q], own_P[other_Q], strict=True)}
+        assert len(pairs) == len(sizes) == len({k for k, _ in pairs}) == len({k for _, k in pairs})
+        for k, other in pairs:
+            shorter = min(sizes[k], sizes[other])
+            assert k != other
+            assert abs(k - other) <= (1 if len(sizes) == 6 else len(sizes))
+            assert (own_P[row_Q] == k).sum() == shorter
+        folds = cut_folds(len(own_P), own_P, 4, 0)
+        cut = two_arrays.cut_pairs(folds, vectors.cluster_P, row_Q, 0)
+        assert cut.size_J.sum() == len(row_Q)
+        for index_M, kept_M in zip(folds.index_JM, cut.index_JM, strict=True):
+            assert {*own_P[row_Q[kept_M]]} <= {*own_P[index_M]}
+    a_PD = rng.standard_normal((128, 4)) + np.arange(128)[:, None] // 64
+    two = anisoscope.compare(a_PD, a_PD, np.arange(128) // 64, folds=1)
     assert (two.cka_excess.sel(statistic="mean") > 0.05).all()  # exchanged, not left in place
-    alone = anisoscope.compare(a_PD, a_PD, 0 * label_P, folds=1)
+    alone = anisoscope.compare(a_PD, a_PD, np.zeros(128), folds=1)
     assert alone.cka_excess.isnull().all()
     np.testing.assert_allclose(alone.cka.sel(statistic="mean"), 1, rtol=1e-5)
+
+
+def test_texts_are_compared_without_padding_and_with_the_names_of_layers():
+    mask_BT = np.arange(10) < np.array([10, 8, 7, 10, 5, 9, 10, 9])[:, None]
+    states = np.random.default_rng(1).standard_normal((8, 10, 4))
+    options = {"mask": mask_BT, "folds": 4}
+    table = anisoscope.compare({"x": states}, [states, states[..., :2]], **options)
+    states = np.where(mask_BT[..., None], states, 9.0)
+    again = anisoscope.compare({"x": states}, [states, states[..., :2]], **options)
+    xr.testing.assert_identical(table, again)
+    assert table.layer.values.tolist() == ["x"]
+    assert table.attrs["points_of"] == "all 68, without_first_token 60"
+    for positions, keep_BT in (("all", mask_BT), ("without_first_token", mask_BT)):
+        keep_BT = keep_BT & ((positions == "all") | (np.arange(10) > 0))
+        x_PD = states[keep_BT]
+        vectors = array_checks.read_vectors([states], mask=mask_BT)
+        vectors = array_checks.position_sets(vectors)[positions]
+        row_Q, other_Q = two_arrays.pair_points(vectors, 0)
+        cka = reference_comparison.linear_cka
+        above = cka(x_PD[row_Q], x_PD[row_Q, :2]) - cka(x_PD[other_Q], x_PD[row_Q, :2])
+        found = table.sel(statistic="mean", positions=positions, layer="x", other_layer=1)
+        assert found.cka == pytest.approx(cka(x_PD, x_PD[:, :2]), rel=1e-5)
+        assert found.cka_excess.item() == pytest.approx(above, rel=1e-4)
 
 
 def test_a_step_is_what_stands_behind_the_last_at_unless_that_is_of_the_folder(tmp_path):
@@ -181,11 +211,11 @@ def test_a_step_is_what_stands_behind_the_last_at_unless_that_is_of_the_folder(t
 
 def test_points_that_differ_are_refused(monkeypatch):
     with pytest.raises(ValueError, match="a has 128 points and b 120"):
-        anisoscope.compare(A, B[:, :120])
+        anisoscope.compare([*A], [*B[:, :120]])
     infinite = B.copy()
     infinite[1, 3, 2] = np.inf
     with pytest.raises(ValueError, match="layer 1 of b: 1 of 1152 numbers are not finite"):
-        anisoscope.compare(A, infinite)
+        anisoscope.compare([*A], [*infinite])
     frame = pd.DataFrame(A[0])
     array = xr.DataArray(A[0], dims=("point", "width"), coords={"point": np.arange(128)})
     rows = (
@@ -198,8 +228,15 @@ def test_points_that_differ_are_refused(monkeypatch):
     labels = pd.Series(np.arange(128) // 8, index=np.arange(128))[::-1]
     with pytest.raises(ValueError, match="another order for a than for b"):
         anisoscope.compare(A[0], frame, clusters=labels)
+    for bad in ({"folds": 2.5}, {"seed": None}, {"seed": -1}, {"labels": None}):
+        with pytest.raises(ValueError, match=r"folds is|seed is|labels is"):
+            anisoscope.compare(A[0], A[0], **bad)
+    with pytest.raises(ValueError, match=r"a: vectors of shape \(3, 128, 6\) may be"):
+        anisoscope.compare(A, B)
+    with pytest.raises(ValueError, match="a has 6 texts x 4 tokens and b 24 points; both"):
+        anisoscope.compare([np.ones((6, 4, 2))], np.ones((24, 2)))
     with pytest.raises(ValueError, match="'gpt2' names no vectors; compare_models"):
         anisoscope.compare("gpt2", "gpt2")
     monkeypatch.setattr(memory, "available", lambda: 10_000)
     with pytest.raises(ValueError, match=r"3 and 2 layers of 128 points take .* pass fewer layers"):
-        anisoscope.compare(A, B)
+        anisoscope.compare([*A], [*B])

@@ -146,7 +146,7 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
 def compare_every_layer(
     first_NPD: Array,
     second_MPE: Array,
-    permuted_NPD: Array,
+    permuted_NPD: Array | None,
     folds: int,
     sections: int | None = None,
 ) -> dict[str, Values]:
@@ -155,7 +155,8 @@ def compare_every_layer(
     Args:
         first_NPD: Clouds of the first model.
         second_MPE: Clouds of the second model.
-        permuted_NPD: The null model: clouds of the first model with its points in another order.
+        permuted_NPD: The null model: clouds of the first model with its points in another order;
+            None for none.
         folds: Number of folds, of equally many points each.
         sections: Number of sections that neighbors are resampled by; None for the number that the
             folds allow.
@@ -171,7 +172,8 @@ def compare_every_layer(
         first = prepare_comparison(first_PD, folds, sections)
         return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
 
-    samples = {MEASURED: first_NPD, PERMUTED: permuted_NPD}
+    samples = {MEASURED: first_NPD}
+    samples |= {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
     return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
