@@ -4,49 +4,89 @@ Pickles are never read: a pickle can run any code.
 """
 
 import importlib
+import json
 import math
+import os
 import pathlib
+import stat
+import warnings
 import zipfile
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from anisoscope.utils import memory
 from anisoscope.utils.extras import required_by
+from anisoscope.utils.files import user_path
 
 VECTORS = "vectors"
-LABELS = ("clusters", "groups", "token_positions")
+LABELS = ("clusters", "groups", "token_positions", "mask", "attention_mask")
+FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # of .safetensors: of ml_dtypes
+LARGE, REPEATS = 2**27, 200  # bytes; vectors compress a few times, zeros a thousand times
 SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
 
 
-def load_vectors(path: pathlib.Path) -> tuple[Any, np.ndarray | None, np.ndarray | None]:
-    """Open vectors, read layer by layer where the format allows it; read clusters and positions.
+class FileArrays(NamedTuple):
+    """What a file holds for `measure`; None where it has no such array."""
 
-    Vectors are the array `vectors`, or the only one of two or three dimensions; labels are
-    `clusters` or `groups`, and `token_positions`; None where the file has none.
+    vectors: Any
+    clusters: np.ndarray | None
+    token_positions: np.ndarray | None
+    mask: np.ndarray | None
+
+
+def load_vectors(path: str | os.PathLike[str]) -> FileArrays:
+    """Open vectors, read layer by layer where the format allows it, and read their labels.
+
+    Vectors are the array `vectors`, or the only one of two axes or more; labels are `clusters` or
+    `groups`, `token_positions`, and `mask` or `attention_mask`. A warning names what else has an
+    entry for each point.
 
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; the message is one line.
     """
+    path = user_path(path)
     try:
         with required_by(str(path)):
             arrays = open_arrays(path)
-        names = [name for name, array in arrays.items() if array.ndim in (2, 3)]
+        names = [name for name, x in arrays.items() if x.ndim > 1 and name not in LABELS]
         names = [VECTORS] if VECTORS in arrays else names
         if len(names) != 1:
             listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
-            raise ValueError(f"it holds {listed}; name the array to measure `vectors`")
+            raise ValueError(
+                f"it holds {listed}; name the array to measure `vectors`, or open the file and pass "
+                "a dict of its layers"
+            )
         found = [name for name in LABELS if name in arrays]
         check_written(path, [*names, *found])
         labels = {name: np.asarray(arrays[name]) for name in found}
+        np.asarray(arrays[names[0]][:0])  # fails where it cannot be unpacked
     except ImportError:
         raise
     except Exception as error:  # any error of any library
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read ({why})") from error
-    clusters = labels.get("clusters", labels.get("groups"))
-    return arrays[names[0]], clusters, labels.get("token_positions")
+    vectors = arrays.pop(names[0])
+    _warn_of_unread(path, vectors.shape, {x: arrays[x] for x in arrays.keys() - labels.keys()})
+    return FileArrays(
+        vectors,
+        labels.get("clusters", labels.get("groups")),
+        labels.get("token_positions"),
+        labels.get("mask", labels.get("attention_mask")),
+    )
+
+
+def _warn_of_unread(path: pathlib.Path, shape: tuple[int, ...], others: dict[str, Any]) -> None:
+    """Warn where other arrays have an entry for each point, or for each text or token."""
+    counts = {shape[-2:-1], shape[-3:-2], shape[-3:-1]} - {()}
+    if names := sorted(name for name, array in others.items() if array.shape in counts):
+        warnings.warn(
+            f"{path}: {', '.join(names)} {'have' if len(names) > 1 else 'has'} an entry for each "
+            f"point and {'are' if len(names) > 1 else 'is'} not read; labels are read by the names "
+            f"{', '.join(LABELS)}, or passed as arguments",
+            stacklevel=4,
+        )
 
 
 def open_arrays(path: pathlib.Path) -> dict[str, Any]:
@@ -54,6 +94,8 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise ValueError(f"its format is unknown; pass a file of {', '.join(SUFFIXES)}")
+    if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe waits for who writes
+        raise ValueError("it is no regular file")
     if suffix == ".npy":
         array = np.load(path, mmap_mode="r", allow_pickle=False)
         if behind := path.stat().st_size - array.offset - array.nbytes:
@@ -61,18 +103,66 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
         return {VECTORS: array}
     if suffix == ".npz":
         with zipfile.ZipFile(path) as archive:
-            check_file_size(sum(member.file_size for member in archive.infolist()))
+            check_members(archive.infolist())
         return dict(np.load(path, allow_pickle=False))
     if suffix == ".safetensors":
-        from safetensors import safe_open
-
         check_file_size(path.stat().st_size)
-        file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
-        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, no dictionary
+        return _open_safetensors(path)
     engine = "h5netcdf" if is_hdf5(path) else "scipy"
     importlib.import_module(engine)  # xarray's own error is several lines
+    check_links(path)
     dataset = xr.open_dataset(path, decode_times=False, engine=engine)
     return {name: xr.DataArray(array) for name, array in dataset.variables.items()}
+
+
+def _open_safetensors(path: pathlib.Path) -> dict[str, Any]:
+    """Read all tensors; those of 8-bit floats, which NumPy does not name, by their bytes."""
+    import ml_dtypes
+    from safetensors import safe_open
+
+    file = safe_open(path, "np")  # reading as JAX arrays would cut labels to 32 bits
+    kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    if not {*kinds.values()} & FLOAT8.keys():
+        return {name: file.get_tensor(name) for name in kinds}
+    with open(path, "rb") as raw:
+        header = json.loads(raw.read(int.from_bytes(raw.read(8), "little")))
+        content = np.frombuffer(raw.read(), np.uint8)
+    arrays = {}
+    for name, kind in kinds.items():
+        if kind in FLOAT8:
+            entry = content[slice(*header[name]["data_offsets"])]
+            arrays[name] = entry.view(getattr(ml_dtypes, FLOAT8[kind])).reshape(
+                header[name]["shape"]
+            )
+        else:
+            arrays[name] = file.get_tensor(name)
+    return arrays
+
+
+def check_members(members: list[zipfile.ZipInfo]) -> None:
+    """Raise ValueError where arrays do not fit into memory, or repeat as no vectors do."""
+    check_file_size(sum(member.file_size for member in members))
+    for member in members:
+        if member.file_size > max(LARGE, REPEATS * member.compress_size):
+            small, large = map(memory.format_bytes, (member.compress_size, member.file_size))
+            raise ValueError(
+                f"{small} of it hold {large} of repeated numbers, which are no vectors"
+            )
+
+
+def check_links(path: pathlib.Path) -> None:
+    """Raise ValueError where a file in HDF5 reads other files."""
+    if not is_hdf5(path):
+        return
+    import h5py
+
+    with h5py.File(path) as file:
+        for name in file:
+            link = file.get(name, getlink=True)
+            array = None if isinstance(link, h5py.ExternalLink) else file.get(name)
+            outside = isinstance(array, h5py.Dataset) and (array.is_virtual or array.external)
+            if isinstance(link, h5py.ExternalLink) or outside:
+                raise ValueError(f"{name} is kept in another file; write its numbers into this one")
 
 
 def check_file_size(takes: int) -> None:

@@ -2,7 +2,10 @@
 there.
 """
 
+import os
+
 import h5netcdf
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -34,11 +37,14 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_every_format_gives_what_the_array_gives(name, tmp_path):
+def test_every_format_gives_what_the_array_gives(name, tmp_path, monkeypatch):
     WRITERS[name](tmp_path / name)
     labels = None if name == "a.npy" else LABELS
     options = {"families": "similarity", "nulls": (), "folds": 4}
-    found, expected = measure(tmp_path / name, **options), measure(VECTORS, labels, **options)
+    axes = None if name.endswith(".nc") else ("layer", "point", "width")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = measure(f"~/{name}", axes=axes, **options)
+    expected = measure([*VECTORS], labels, **options)
     for quantity in ("mean_cosine", "drift"):
         np.testing.assert_array_equal(found[quantity], expected[quantity])
 
@@ -46,14 +52,57 @@ def test_every_format_gives_what_the_array_gives(name, tmp_path):
 def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
     path, label_P, place_P = tmp_path / "a.safetensors", LABELS << 32, (np.arange(96) % 8) + 2**32
     save_file({"groups": label_P, "token_positions": place_P, "vectors": VECTORS}, path)
-    for found, expected in zip(
-        vector_files.load_vectors(path)[1:], (label_P, place_P), strict=True
+    file = vector_files.load_vectors(path)
+    np.testing.assert_array_equal(file.clusters, label_P)
+    np.testing.assert_array_equal(file.token_positions, place_P)
+    for kind in (jnp.bfloat16, jnp.float8_e4m3fn, jnp.float8_e5m2):
+        vectors = jnp.asarray(VECTORS, kind)
+        save_jax({"vectors": vectors, "clusters": jnp.arange(96)}, path)
+        file = vector_files.load_vectors(path)
+        found = convert.as_float32(file.vectors, "vectors")
+        np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
+        np.testing.assert_array_equal(file.clusters, np.arange(96))
+
+
+def test_other_labels_are_named_and_a_mask_is_read(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, vectors=VECTORS[0], labels=LABELS, loss=LABELS / 2, steps=np.arange(3))
+    with pytest.warns(UserWarning, match="labels, loss have an entry for each point and are not"):
+        assert vector_files.load_vectors(path).clusters is None
+    mask = np.ones((2, 96))
+    np.savez(path, hidden=VECTORS, attention_mask=mask, ids=mask)
+    with pytest.raises(ValueError, match=r"it holds hidden .* name the array to measure"):
+        vector_files.load_vectors(path)
+    np.savez(path, vectors=VECTORS, attention_mask=mask, ids=mask)
+    with pytest.warns(UserWarning, match="a.npz: ids has an entry"):
+        np.testing.assert_array_equal(vector_files.load_vectors(path).mask, mask)
+
+
+def test_a_file_that_holds_no_numbers_of_its_own_is_refused_at_once(tmp_path):
+    """A pipe would wait for its writer; zeros that fill the memory, and files of others."""
+    np.savez_compressed(tmp_path / "zeros.npz", vectors=np.zeros((2**22, 9), np.float32))
+    for suffix in vector_files.SUFFIXES[:-1]:
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+    with h5py.File(tmp_path / "own.nc", "w") as file:
+        file["vectors"] = VECTORS[0]
+    with h5py.File(tmp_path / "link.nc", "w") as file:
+        file["vectors"] = h5py.ExternalLink("own.nc", "vectors")
+    with h5py.File(tmp_path / "part.nc", "w") as file:
+        whole = h5py.VirtualLayout((96, 6), "f4")
+        whole[:] = h5py.VirtualSource("own.nc", "vectors", shape=(96, 6))
+        file.create_virtual_dataset("vectors", whole)
+    forged = xr.Dataset({"vectors": (("p", "d"), np.int16(VECTORS[0]), {"scale_factor": "a"})})
+    forged.to_netcdf(tmp_path / "forged.nc", engine="scipy")
+    for name, words in (
+        ("zeros.npz", "of repeated numbers, which are no vectors"),
+        *((f"pipe{suffix}", "no regular file") for suffix in vector_files.SUFFIXES[:-1]),
+        ("link.nc", "kept in another file"),
+        ("part.nc", "kept in another file"),
+        ("forged.nc", "cannot be read"),
     ):
-        np.testing.assert_array_equal(found, expected)
-    vectors = jnp.asarray(VECTORS, jnp.bfloat16)
-    save_jax({"vectors": vectors}, path)
-    found = convert.as_float32(vector_files.load_vectors(path)[0], "vectors")
-    np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
+        with pytest.raises(ValueError, match=words) as error:
+            vector_files.load_vectors(tmp_path / name)
+        assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("chunks", [None, (32, 6)])
@@ -75,7 +124,7 @@ def test_packed_numbers_are_unpacked_and_their_fill_value_is_refused(tmp_path):
     packed[packed == -9] = -8
     path = tmp_path / "a.nc"
     xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(path)
-    found = np.array(vector_files.load_vectors(path)[0])
+    found = np.array(vector_files.load_vectors(path).vectors)
     np.testing.assert_allclose(found, packed * 0.001 + 3, rtol=1e-6)
     packed[5, 2] = -9
     xr.Dataset({"vectors": (("p", "d"), packed, attrs)}).to_netcdf(tmp_path / "b.nc")
