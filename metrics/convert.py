@@ -34,15 +34,30 @@ class ArrayLike(Protocol):
     def __array__(self) -> np.ndarray: ...
 
 
+def stack_rows(vectors: Any) -> Any:
+    """Stack a vector in each entry, as pandas and object arrays keep them; leave others as is."""
+    if getattr(vectors, "ndim", 0) != 1 or getattr(vectors.dtype, "kind", "") != "O":
+        return vectors
+    rows = [np.asarray(row) for row in vectors]
+    if len({(row.shape, row.dtype.kind) for row in rows}) != 1 or rows[0].ndim != 1:
+        return vectors
+    if hasattr(vectors, "iloc"):
+        import pandas as pd
+
+        return pd.DataFrame(np.stack(rows), index=vectors.index)
+    return np.stack(rows)
+
+
 def as_arrays(vectors: Any) -> Any:
     """Convert lists of numbers, pandas' tables and sparse arrays to arrays; leave others as is."""
-    if type(vectors) is np.ndarray or (
+    if (type(vectors) is np.ndarray and vectors.dtype.kind != "O") or (
         isinstance(vectors, jax.Array) and not isinstance(vectors, jax.core.Tracer)
     ):
         return vectors
     import pandas as pd  # late: only inputs that are not arrays need it
     import xarray as xr
 
+    vectors = stack_rows(vectors)
     if isinstance(vectors, pd.DataFrame):
         return _frame_numbers(vectors)
     if isinstance(vectors, xr.Dataset):
@@ -67,9 +82,24 @@ def as_arrays(vectors: Any) -> Any:
     if vectors and (isinstance(vectors[0], list | tuple) or getattr(vectors[0], "ndim", 0) < 2):
         if any(isinstance(row, np.ma.MaskedArray) for row in vectors):
             return np.ma.stack(vectors)
-        return np.asarray(vectors)
+        return _stack_lists(vectors)
     check_same_points(vectors)
     return [as_arrays(layer) for layer in vectors]
+
+
+def _stack_lists(rows: Any) -> np.ndarray:
+    """Convert nested lists of numbers, or a list of rows, to an array."""
+    first = rows[0][0] if isinstance(rows[0], list | tuple) and rows[0] else None
+    if getattr(first, "ndim", 0) > 1:
+        raise ValueError(
+            "vectors are lists of lists of arrays, as generate() returns; pass one list of layers"
+        )
+    try:
+        return np.asarray([read_values(row, "vectors") for row in rows])
+    except ValueError as error:
+        if "inhomogeneous" not in str(error):
+            raise
+        raise ValueError("vectors have rows of different lengths; pass (points, width)") from error
 
 
 def _frame_numbers(frame: Any) -> np.ndarray:
@@ -103,19 +133,41 @@ def _dense_tensor(tensor: Any) -> Any:
     return tensor if dense else tensor.to_dense()
 
 
-def real_numbers(array: Any, what: str) -> np.ndarray:
-    """Convert to a NumPy array of real numbers; ValueError for other types and masked numbers."""
+def check_values(array: Any, what: str) -> None:
+    """Raise ValueError where an array has a shape, but no values any more."""
+    if hasattr(array, "is_deleted") and array.is_deleted():
+        raise ValueError(f"{what}: this array of JAX was deleted or donated; pass a copy")
+    if getattr(array, "is_nested", False):
+        raise ValueError(f"{what}: a nested tensor has no shape; pass torch.cat(x.unbind())")
+    if getattr(array, "is_meta", False):
+        raise ValueError(f"{what}: a tensor on the device meta has a shape and no values")
+
+
+def read_values(array: Any, what: str) -> Any:
+    """Bring an array to where NumPy reads it; ValueError where it has no values."""
+    check_values(array, what)
     # PyTorch's: also on a device, with a gradient, and of types that NumPy lacks
     if hasattr(array, "detach"):
         array = array.detach()
         dtype = str(getattr(array, "dtype", ""))
         array = array.float() if "float8" in dtype or "bfloat16" in dtype else array
         array = array.cpu().numpy()
+    return array
+
+
+def real_numbers(array: Any, what: str) -> np.ndarray:
+    """Convert to a NumPy array of real numbers; ValueError for other types and masked numbers."""
+    array = read_values(array, what)
     if np.ma.is_masked(array):
         raise ValueError(
             f"{what}: {np.ma.count_masked(array)} of {array.size} numbers are masked; leave their points out"
         )
     array = np.asarray(array)
+    if array.dtype.names is not None:
+        raise ValueError(
+            f"{what}: an array of the fields {', '.join(array.dtype.names)} is no matrix; convert it "
+            "by numpy.lib.recfunctions.structured_to_unstructured"
+        )
     if array.dtype.kind in "cOSUMm" or array.dtype.type is np.void:
         hint = HINTS.get(array.dtype.kind, "")
         raise ValueError(f"{what}: values of type {array.dtype} are not real numbers{hint}")

@@ -46,9 +46,9 @@ def lacks(extra, call):
 
 def core():
     """Arrays, recorder, metrics, and the command's help."""
-    table = anisoscope.measure(LAYERS, SENTENCES, **QUICK)
+    table = anisoscope.measure([*LAYERS], SENTENCES, **QUICK)
     assert anisoscope.to_frame(table).metric[0] == "mean_cosine"
-    same = anisoscope.compare(LAYERS, 2 * LAYERS, SENTENCES, quiet=True)
+    same = anisoscope.compare([*LAYERS], [*2 * LAYERS], SENTENCES, quiet=True)
     assert np.allclose(same.cka.sel(statistic="mean").values.diagonal(), 1)
     q_NHBTK = RNG.standard_normal((1, 2, 4, 8, 4))
     heads = anisoscope.measure_attention(q_NHBTK, q_NHBTK, mask="causal", quiet=True)
@@ -80,13 +80,14 @@ def files():
     np.save("a.npy", LAYERS)
     safetensors.numpy.save_file({"vectors": LAYERS}, "a.safetensors")
     for name in ("a.nc", "b.nc", "a.npz", "a.npy", "a.safetensors"):
-        assert "mean_cosine" in anisoscope.measure(name, **QUICK)
+        axes = None if name.endswith(".nc") else ("layer", "point", "width")
+        assert "mean_cosine" in anisoscope.measure(name, axes=axes, **QUICK)
     lacks("plots", lambda: anisoscope.plot)
 
 
 def plots():
     """Figures and the page, of a table in memory."""
-    tables = [anisoscope.measure(x, SENTENCES, quiet=True) for x in (LAYERS, 2 * LAYERS)]
+    tables = [anisoscope.measure(x, SENTENCES, quiet=True) for x in ([*LAYERS], [*2 * LAYERS])]
     steps = [table.expand_dims(step=[n]) for n, table in enumerate(tables)]
     import xarray
 
@@ -94,7 +95,9 @@ def plots():
     anisoscope.plot.by_step(xarray.concat(steps, "step"), "mean_cosine")
     anisoscope.plot.effective_ranks(tables[0])
     anisoscope.plot.dimension_by_scale(tables[0])
-    anisoscope.plot.layer_map(anisoscope.compare(LAYERS, LAYERS, SENTENCES, quiet=True), "cka")
+    anisoscope.plot.layer_map(
+        anisoscope.compare([*LAYERS], [*LAYERS], SENTENCES, quiet=True), "cka"
+    )
     anisoscope.report(tables[0], "page.html")
     assert "<html" in pathlib.Path("page.html").read_text()[:200]
     lacks("train", lambda: anisoscope.open_run("."))

@@ -16,7 +16,7 @@ import pytest
 
 import anisoscope
 from anisoscope import api, metrics
-from anisoscope.sources import arrays, two_models
+from anisoscope.sources import arrays, two_arrays
 from anisoscope.sources.recording import recorder as recording
 from tests.program import ROOT
 
@@ -138,7 +138,7 @@ def test_every_public_name_is_there_and_typed_without_any():
     functions = [getattr(metrics, name) for name in metrics.__all__]
     functions += [
         value
-        for module in (api, arrays, recording, two_models)
+        for module in (api, arrays, recording, two_arrays)
         for name, value in vars(module).items()
         if name in anisoscope.__all__ and value.__module__ == module.__name__
     ]
@@ -157,7 +157,7 @@ def test_every_public_name_is_there_and_typed_without_any():
 NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
 
 
-EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_models
+EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_arrays
     sources.recording.recorder sources.recording.measure_step results.frame plot.one_table plot.report"""
 
 

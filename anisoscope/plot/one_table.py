@@ -52,7 +52,7 @@ def by_layer(
 
     >>> import anisoscope
     >>> import numpy as np
-    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> layers = [*np.random.default_rng(0).standard_normal((3, 256, 8))]
     >>> table = anisoscope.measure(layers, families="similarity", nulls=())
     >>> axes = by_layer({"first": table, "second": table}, "mean_cosine")
     >>> axes.lines[0].get_xdata().tolist()
@@ -112,7 +112,7 @@ def by_step(
     >>> import anisoscope
     >>> import numpy as np
     >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))
-    >>> tables = [anisoscope.measure(x, families="similarity", nulls=()) for x in layers]
+    >>> tables = [anisoscope.measure([*x], families="similarity", nulls=()) for x in layers]
     >>> axes = by_step(xr.concat(tables, xr.IndexVariable("step", [0, 100])), "mean_cosine")
     >>> len(axes.lines)  # layers
     3
@@ -155,7 +155,7 @@ def effective_ranks(
 
     >>> import anisoscope
     >>> import numpy as np
-    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> layers = [*np.random.default_rng(0).standard_normal((3, 256, 8))]
     >>> table = anisoscope.measure(layers, families="spectrum", nulls=())
     >>> axes = effective_ranks(table)
     >>> axes.get_yscale()
@@ -205,7 +205,7 @@ def layer_map(
 
     >>> import anisoscope
     >>> import numpy as np
-    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> layers = [*np.random.default_rng(0).standard_normal((3, 256, 8))]
     >>> table = anisoscope.measure(layers, families="comparison", nulls=())
     >>> axes = layer_map(table, "cka_layers")
     >>> axes.images[0].get_array().shape
@@ -256,7 +256,7 @@ def dimension_by_scale(
 
     >>> import anisoscope
     >>> import numpy as np
-    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> layers = [*np.random.default_rng(0).standard_normal((3, 256, 8))]
     >>> table = anisoscope.measure(layers, families="scale", nulls=())
     >>> axes = dimension_by_scale(table)
     >>> len(axes.lines)  # layers

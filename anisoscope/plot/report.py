@@ -78,14 +78,14 @@ def report(
     >>> import tempfile
     >>> import anisoscope
     >>> import numpy as np
-    >>> layers = np.random.default_rng(0).standard_normal((3, 256, 8))
+    >>> layers = [*np.random.default_rng(0).standard_normal((3, 256, 8))]
     >>> table = anisoscope.measure(layers, families="similarity", nulls=())
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = report(table, f"{folder}/page.html")
     >>> path.name
     'page.html'
     """
-    path = pathlib.Path(path)
+    path = files.user_path(path)
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
     if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):

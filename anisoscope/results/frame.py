@@ -53,7 +53,8 @@ def to_frame(table: xr.Dataset) -> pd.DataFrame:
 
     >>> import numpy as np
     >>> from anisoscope import measure
-    >>> table = measure(np.random.default_rng(0).standard_normal((2, 128, 4)), families="similarity", nulls=())
+    >>> layers = [*np.random.default_rng(0).standard_normal((2, 128, 4))]
+    >>> table = measure(layers, families="similarity", nulls=())
     >>> to_frame(table).query("metric == 'drift'")[["layer", "mean"]].round(1).values.tolist()
     [[0, 0.2], [1, 0.2]]
     """

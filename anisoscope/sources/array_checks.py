@@ -4,7 +4,7 @@ Input that cannot be measured raises a ValueError of one line. Letters: L cluste
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,6 @@ import numpy as np
 from anisoscope.config.measure_config import CLOUD_NULLS, INPUT_KINDS, MeasureConfig
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.metrics import logit_lens
 from anisoscope.metrics.convert import (
     ArrayLike,
     as_arrays,
@@ -20,28 +19,61 @@ from anisoscope.metrics.convert import (
     as_vectors,
     check_precision,
     order_rows,
+    read_values,
     real_numbers,
+    stack_rows,
 )
+from anisoscope.sources.axes import find_tokens, is_named, split_layers, take_tokens
+from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
 LENS = "logit_lens"  # the family that maps every layer to logits
 FEWEST = 8  # points
 
-VectorsLike = ArrayLike | Sequence[ArrayLike]
+VectorsLike = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 
 
 class Vectors(NamedTuple):
     """Layers of vectors of the same P points, with the cluster and time of each point."""
 
-    layers: list[Any]  # (P, D) each, not yet read
+    layers: list[Any]  # (P, D) each, not yet read; D may differ
     cluster_P: np.ndarray | None = None  # numbers from 0
     time_P: np.ndarray | None = None  # place in the cluster; None: unknown
     single: bool = False  # one matrix, no list of layers
+    names: list[str] | None = None  # of the layers, where they were a dict
+    texts: tuple[int, int] | None = None  # (texts, tokens), where the points are tokens of texts
+    row_P: np.ndarray | slice | None = None  # of texts: the number of each point's position
 
     @property
     def shape(self) -> tuple[int, int]:
         return np.shape(self.layers[0])
+
+    @property
+    def widths(self) -> list[int]:
+        return [np.shape(x)[1] for x in self.layers]
+
+    @property
+    def width(self) -> int | str:
+        """The width of all layers, or the widths of the least and the largest."""
+        least, most = min(self.widths), max(self.widths)
+        return most if least == most else f"{least} to {most}"
+
+    def without_first_token(self) -> "Vectors":
+        """Leave out the first token of each text."""
+        keep_P = np.flatnonzero(self.time_P > 0)
+        if len(keep_P) < FEWEST:
+            raise ValueError(
+                f"texts have {len(keep_P)} tokens without their first ones, and {FEWEST} are "
+                "needed; pass layers (points, width), and clusters"
+            )
+        rows = np.arange(len(self.time_P)) if isinstance(self.row_P, slice) else self.row_P
+        return self._replace(
+            layers=[x[keep_P] for x in self.layers],
+            cluster_P=np.unique(self.cluster_P[keep_P], return_inverse=True)[1],
+            time_P=self.time_P[keep_P],
+            row_P=rows[keep_P],
+        )
 
 
 def make_settings(
@@ -52,15 +84,18 @@ def make_settings(
     seed: int,
 ) -> MeasureConfig:
     """Check families, null models, folds and seed."""
-    families = choose_families(families, kinds)
-    nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls)
+    families, nulls = ((names,) if isinstance(names, str) else names for names in (families, nulls))
+    for what, names in (("families", families), ("nulls", nulls)):
+        if not isinstance(names, Iterable):
+            raise ValueError(f"{what} is {names!r}; pass a list of names, or () for none")
+    families, nulls = choose_families(families, kinds), tuple(nulls)
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
         known = ", ".join(CLOUD_NULLS)
         raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
     try:
         folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
     except TypeError as error:
-        raise TypeError(f"folds is {folds!r} and seed {seed!r}; pass whole numbers") from error
+        raise ValueError(f"folds is {folds!r} and seed {seed!r}; pass whole numbers") from error
     if folds < 1:
         raise ValueError(f"folds is {folds}; pass 1 or more")
     if not 0 <= seed <= LARGEST_SEED:
@@ -91,31 +126,49 @@ def choose_families(
     return names
 
 
-def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> Vectors:
-    """Check the shape of vectors of any library, and number the cluster of each point."""
-    clusters = align(clusters, x, "clusters")
-    token_positions = align(token_positions, x, "token_positions")
-    x = as_arrays(x)
-    if isinstance(x, list | tuple):
-        shapes = [np.shape(layer) for layer in x]
-        if len({*shapes}) != 1:
-            raise ValueError(f"layers have the shapes {shapes}; measure these one by one")
-        shape = (len(x), *shapes[0])
-    else:
-        shape = np.shape(x)
-    if len(shape) not in (2, 3) or 0 in shape:
+def read_vectors(
+    x: Any,
+    clusters: Any = None,
+    token_positions: Any = None,
+    axes: Sequence[str] | None = None,
+    mask: Any = None,
+) -> Vectors:
+    """Find layers and points in arrays of any library, and number the cluster of each point."""
+    x = stack_rows(x)
+    clusters, token_positions = (
+        align(labels, x, name)
+        for labels, name in ((clusters, "clusters"), (token_positions, "token_positions"))
+    )
+    layers, texts, single, names = split_layers(x, axes, mask)
+    shapes = [tuple(np.shape(layer)) for layer in layers]
+    if len({shape[:-1] for shape in shapes}) > 1:
         raise ValueError(
-            f"vectors have shape {shape}; (points, width) or (layers, points, width) is needed"
+            f"layers have the shapes {shapes}; pass the same points in each, or texts of different "
+            "lengths one after another, with clusters"
         )
-    points = shape[-2]
-    if points < FEWEST:
-        raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
+    if 0 in (shape := shapes[0]) or not all(shape[-1] for shape in shapes):
+        raise ValueError(f"vectors have shape {shape}, which holds none; pass (points, width)")
+    if texts:
+        if clusters is not None or token_positions is not None:
+            raise ValueError(
+                "clusters and token_positions are those of texts (texts, tokens, width): leave them "
+                "out, or pass layers (points, width)"
+            )
+        tokens = find_tokens(shape, mask)
+        check_points(len(tokens.text_P))
+        cluster_P = np.unique(tokens.text_P, return_inverse=True)[1]
+        layers = [take_tokens(layer, tokens.row_P) for layer in layers]
+        place_P = tokens.place_P.astype(np.int32)
+        return Vectors(layers, cluster_P, place_P, single, names, shape[:2], tokens.row_P)
+    if mask is not None:
+        raise ValueError(f"mask is for (texts, tokens, width), and vectors have shape {shape}")
+    points = shape[0]
+    check_points(points)
     if token_positions is not None and (clusters is None or token_positions.shape != (points,)):
         raise ValueError(
             f"token_positions have shape {token_positions.shape}, vectors have {points} points; "
             "pass one position per point, and clusters"
         )
-    layers = [x] if len(shape) == 2 else [x[number] for number in range(shape[0])]
     cluster_P = None if clusters is None else number_clusters(points, clusters)
     if (time_P := token_positions) is not None:
         numbers = time_P.dtype.kind in "iuf"
@@ -124,14 +177,22 @@ def read_vectors(x: Any, clusters: Any = None, token_positions: Any = None) -> V
                 "token_positions must be whole numbers below 2^31, 0 at the first of each cluster"
             )
         time_P = time_P.astype(np.int32)
-    return Vectors(layers, cluster_P, time_P, len(shape) == 2)
+    return Vectors(layers, cluster_P, time_P, single, names)
+
+
+def check_points(points: int) -> None:
+    if points < FEWEST:
+        raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
 
 
 def align(labels: Any, x: Any, name: str) -> np.ndarray | None:
     """Bring labels into the order of the points, by index where both have one."""
     if labels is None:
         return None
+    if is_named(x):
+        x = [x[name] for name in x.keys()]  # noqa: SIM118
     labels = order_rows(labels, x[0] if isinstance(x, list | tuple) and len(x) else x, name)
+    labels = read_values(labels, name)
     if np.ma.is_masked(labels):
         raise ValueError(f"{name}: labels are masked; leave their points out")
     # NumPy would convert a list to strings, or round large integers to equal floats
@@ -148,6 +209,8 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
         raise ValueError(
             f"clusters have shape {label_P.shape}; pass a label for each of {points} points"
         )
+    if not label_P.dtype.isnative:  # as files of other machines hold them
+        label_P = label_P.astype(label_P.dtype.newbyteorder("="))
     if label_P.dtype.kind == "f":
         largest = np.nanmax(np.abs(label_P), initial=0)
         if largest >= 2.0 ** (np.finfo(label_P.dtype).nmant + 1):
@@ -155,38 +218,16 @@ def number_clusters(points: int, label_P: np.ndarray) -> np.ndarray:
                 f"clusters are of type {label_P.dtype} and reach {largest:.0e}; "
                 "floats of that size merge neighboring integers; pass integers"
             )
-    number_P = pd.factorize(label_P, sort=True)[0]
+    try:
+        number_P = pd.factorize(label_P, sort=True)[0]
+    except TypeError as error:  # neither hashed nor sorted
+        kinds = ", ".join(sorted({type(label).__name__ for label in label_P}))
+        raise ValueError(f"clusters are of type {kinds}; pass numbers or strings") from error
     if missing := int((number_P < 0).sum()):
         raise ValueError(
             f"clusters: {missing} of {points} labels are missing; leave their points out"
         )
     return number_P
-
-
-def read_lens(
-    unembedding: Any, target_P: np.ndarray | None, points: int
-) -> tuple[logit_lens.Unembedding, np.ndarray] | None:
-    """Read the pair (norm, W), and check the tokens to predict, below 0 for none."""
-    if unembedding is None:
-        if target_P is not None:
-            raise ValueError("targets are read with an unembedding: pass unembedding=(norm, W) too")
-        return None
-    norm, unembedding = unembedding
-    unembedding_VD = as_float32(unembedding, "unembedding's W")
-    target_P = np.full(points, -1) if target_P is None else target_P
-    if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
-        raise ValueError(
-            f"targets have shape {target_P.shape}, dtype {target_P.dtype}; "
-            f"a whole number for each of {points} points is needed"
-        )
-    if target_P.max() >= (size := len(unembedding_VD)):
-        raise ValueError(f"targets reach {target_P.max()}; W has {size} tokens, numbered from 0")
-    target_P = np.maximum(target_P.astype(np.int64), -1).astype(np.int32)
-    fields = {key: value for key, value in (norm or {"kind": "none"}).items() if value is not None}
-    for name in {"scale", "shift"} & fields.keys():
-        fields[name] = as_float32(fields[name], f"unembedding's {name}")
-    kind = fields.pop("kind")
-    return logit_lens.build_unembedding(unembedding_VD.T, kind, **fields), target_P
 
 
 def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
@@ -209,7 +250,10 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     if isinstance(mask, str):
         every = np.ones((context, context), bool)
         mask = {"causal": np.tril(every), "bidirectional": every}.get(mask, mask)
-    visible = np.asarray(mask)
+    try:
+        visible = np.asarray(read_values(mask, "mask"))
+    except ValueError as error:
+        raise ValueError("mask has rows of different lengths; pass one array") from error
     shapes = (context, context), (layers, context, context)
     if visible.dtype != bool or visible.shape not in shapes:
         raise ValueError(
@@ -219,14 +263,41 @@ def read_heads(queries: Any, keys: Any, mask: Any, bias: Any) -> Heads:
     if not visible.any(axis=(-2, -1)).all():
         raise ValueError("mask shows no key to any query; True is where a query sees a key")
     if bias is not None:
-        bias = np.broadcast_to(as_float32(bias, "bias"), (layers, heads, context, context))
+        bias, shape = as_float32(bias, "bias"), (layers, heads, context, context)
+        try:
+            bias = np.broadcast_to(bias, shape)
+        except ValueError as error:
+            what = f"bias has shape {bias.shape}"
+            raise ValueError(f"{what}; pass {shape}, or what broadcasts to it") from error
     q_NBTHK, k_NBTHK = (np.moveaxis(x_NHBTK, 1, 3) for x_NHBTK in (q_NHBTK, k_NHBTK))
     return Heads(q_NBTHK, k_NBTHK, np.arange(windows * context), visible, bias)
+
+
+def check_texts(vectors: Vectors, folds: int) -> None:
+    """Raise ValueError where there is a single text, and intervals resample texts."""
+    if vectors.texts is not None and folds > 1 and vectors.cluster_P.max() == 0:
+        raise ValueError("there is one text; pass more, or folds=1 for values without intervals")
+
+
+def position_sets(vectors: Vectors) -> dict[str, Vectors]:
+    """Return the sets of positions that are measured: of texts, also without their first tokens."""
+    if vectors.texts is None:
+        return {POSITION_SETS[0]: vectors}
+    return dict(zip(POSITION_SETS, (vectors, vectors.without_first_token()), strict=True))
+
+
+def choose_names(names: Sequence[str] | None, vectors: Vectors) -> Sequence[str] | None:
+    """Return the names of layers, or the keys of their dict; None: they are numbered."""
+    if names is not None and vectors.names is not None:
+        raise ValueError("layer_names are the keys of the dict of layers; leave layer_names out")
+    check_names(names, len(vectors.layers))
+    return vectors.names if names is None else names
 
 
 def check_names(names: Sequence[str] | None, layers: int) -> None:
     """Raise ValueError unless each layer has a different name."""
     if names is None:
         return
-    if isinstance(names, str) or not len(names) == layers == len({*names}):
-        raise ValueError(f"names are {names}; a list of {layers} different names is needed")
+    listed = isinstance(names, Sequence | np.ndarray) and not isinstance(names, str)
+    if not listed or not len(names) == layers == len({*map(str, names)}) or np.ndim(names) != 1:
+        raise ValueError(f"names are {names!r}; a list of {layers} different names is needed")

@@ -50,7 +50,7 @@ def measure_chunks(
     to predict. The key of the Gaussian null models is made from the vectors, unless given. Return
     {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
-    layers, width = vectors.layers, vectors.shape[1]
+    layers = vectors.layers
     kinds = {INPUT_KINDS[name] for name in settings.families}
     numbers = range(len(layers))
     together = not kinds.isdisjoint(("layers", "logit_lens"))
@@ -58,18 +58,19 @@ def measure_chunks(
     groups = [numbers] if together else [[number] for number in numbers]
     parts, counts = [], [[] for _ in layers]
     for group in progress_bar(groups, label, "layer"):
-        panels = []
+        panels, width = [], max(vectors.widths[n] for n in group)
         for chunk in chunks:
             description = f"{chunk.size:,} points of width {width}"
             if len(group) > 1:
                 description = f"{len(group)} layers of {description} together"
             # checked before the arrays are read
             check_available(WORK * 4 * len(group) * chunk.size * width, description, len(chunks))
-            clouds_NPD = np.stack(
-                [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
-            )
-            for n, cloud_PD in zip(group, clouds_NPD, strict=True):
+            clouds = [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
+            for n, cloud_PD in zip(group, clouds, strict=True):
                 counts[n].append(count_degenerate(cloud_PD))
+            # columns of zeros change no distance, where layers are compared
+            pads = [((0, 0), (0, width - cloud_PD.shape[1])) for cloud_PD in clouds]
+            clouds_NPD = np.stack([*map(np.pad, clouds, pads)])
             sample = Sample(clouds_NPD, places=chunk.places)
             if lens is not None:
                 sample = sample._replace(unembedding=lens[0], target_P=lens[1][chunk.rows_P])

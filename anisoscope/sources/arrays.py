@@ -4,9 +4,9 @@ Check and align the inputs, cut them into chunks, run the panel on each chunk, a
 Shape letters are those of docs/reference/letters.md, and J folds of M points.
 """
 
+import dataclasses
 import numbers
 import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -15,17 +15,24 @@ import numpy as np
 import xarray as xr
 
 import anisoscope
-from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
-from anisoscope.measurement.families.registry import null_models_for
-from anisoscope.measurement.quantity import Values
+from anisoscope.config.measure_config import (
+    CLOUD_NULLS,
+    FIRST_LOOK,
+    INPUT_KINDS,
+    MeasureConfig,
+)
+from anisoscope.measurement.families.registry import null_models_for, quantities
+from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.measurement.resampling import Places
+from anisoscope.metrics import convert
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import replicates_table
 from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
-from anisoscope.sources.folds import Chunk, cut_chunks, cut_windows
+from anisoscope.sources.folds import Chunk, Folds, cut_chunks, cut_windows
+from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 
 Params = TypeVar("Params")
@@ -35,6 +42,8 @@ def measure(
     x: VectorsLike | str | os.PathLike[str],
     clusters: ArrayLike | Sequence[object] | None = None,
     *,
+    axes: Sequence[str] | None = None,
+    mask: ArrayLike | Sequence[Sequence[int]] | None = None,
     token_positions: ArrayLike | Sequence[int] | None = None,
     unembedding: tuple[Mapping[str, object] | None, ArrayLike] | None = None,
     targets: ArrayLike | Sequence[int] | None = None,
@@ -50,23 +59,31 @@ def measure(
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
     Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
-    random and weighted by their share of the points. Fewer than five clusters: a warning. Rows of
-    zeros, constant columns, duplicates and tied distances are counted in `attrs["degenerate"]`.
+    random and weighted by their share of the points. Clusters that weigh as fewer than five equal
+    ones cause a warning. Rows of zeros, constant columns, duplicates and tied distances are
+    counted in `attrs["degenerate"]`.
 
     Args:
-        x: (points, width), (layers, points, width) or a list of layers: NumPy, JAX or PyTorch
-            arrays, DataFrames or memory-mapped files; or the path of a file of them.
+        x: one layer (points, width), a list of layers, or a dict of them by name: NumPy, JAX or
+            PyTorch arrays, DataFrames or memory-mapped files; or the path of a file of them.
+            Layers may differ in width. Layers (texts, tokens, width), such as the `hidden_states`
+            of transformers, or one array (layers, texts, tokens, width): each text is a cluster.
         clusters: (points,), a label of the sentence, image or window of each point: whole clusters
             are resampled. Without labels folds are runs of consecutive points.
+        axes: what the axes of an array hold, which three axes need: ("layer", "point", "width") or
+            ("text", "token", "width"). The dimensions of a DataArray may have these names.
+        mask: (texts, tokens), the `attention_mask` of these texts: 0 at padding, on either side,
+            which is left out.
         token_positions: (points,), the place of each point in its cluster, 0 for its first token;
             the families `leading` and `trajectory` read them.
         unembedding: (norm, W), the map from the last layer to logits: W (vocabulary, width), norm
             None or a dict of `kind` ("layer", "rms") and any of `scale`, `shift`, `epsilon`.
-        targets: (points,), the token that each point is to predict, below 0 for none.
+        targets: (points,) or (texts, tokens), the token that each point is to predict, below 0 for
+            none.
         families: families of quantities (docs/reference/metric_families.md), or "all" of vectors.
         nulls: "gaussian" (clouds of the same spectrum), "isotropic", "capped" (spectra),
             "flipped" (random signs of clusters), or () for none.
-        layer_names: names of the layers; by default they are numbered from 0.
+        layer_names: names of the layers; by default the keys of a dict, or numbers from 0.
         folds: maximum number of folds of whole clusters to resample; 1: no intervals.
         num_chunks: measure this many chunks of whole clusters separately, where all points do not
             fit into memory. Values are means over chunks, each with the points of one chunk.
@@ -77,7 +94,8 @@ def measure(
 
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
-        without layer where x is one matrix; statistic is "mean", "low", "high" or "std".
+        without layer where x is one layer; statistic is "mean", "low", "high" or "std". Of texts
+        it has a dimension `positions` too: "all", and "without_first_token" of each text.
         `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
         variable have its formula, units and source. NaN: there are too few points for it.
 
@@ -95,26 +113,32 @@ def measure(
         if isinstance(x, str | os.PathLike):
             from anisoscope.sources import vector_files  # needs optional libraries
 
-            x, *labels = vector_files.load_vectors(pathlib.Path(x))
-            clusters = labels[0] if clusters is None else clusters
-            token_positions = labels[1] if token_positions is None else token_positions
-        vectors = array_checks.read_vectors(x, clusters, token_positions)
-        array_checks.check_names(layer_names, len(vectors.layers))
+            file = vector_files.load_vectors(x)
+            x, mask = file.vectors, file.mask if mask is None else mask
+            clusters = file.clusters if clusters is None else clusters
+            token_positions = file.token_positions if token_positions is None else token_positions
+        vectors = array_checks.read_vectors(x, clusters, token_positions, axes, mask)
+        names = array_checks.choose_names(layer_names, vectors)
         targets = array_checks.align(targets, x, "targets")
-        lens = array_checks.read_lens(unembedding, targets, vectors.shape[0])
         kinds = array_checks.VECTOR_INPUTS[: 1 if vectors.single else 2]
-        if lens is not None:
+        if unembedding is not None:
             families = (families,) if isinstance(families, str) else families
             families = families if "all" in families else {**dict.fromkeys(families), LENS: None}
             kinds = (*kinds, LENS)
         settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
+        array_checks.check_texts(vectors, settings.folds)
         user_metrics.check_metrics(metrics or {})
-        chunks = cut_chunks(vectors, num_chunks, folds, seed)
-        values, attributes = array_chunks.measure_chunks(vectors, chunks, settings, "measure", lens)
-        table = make_table(values, settings, attributes, layer_names)
-        if metrics:
-            table = user_metrics.add_metrics(table, metrics, vectors.layers, chunks, settings)
-        warn_of_missing(table)
+        tables = {}
+        for positions, points in array_checks.position_sets(vectors).items():
+            lens = read_lens(unembedding, targets, points)
+            chunks = cut_chunks(points, num_chunks, settings.folds, settings.seed)
+            values, attributes = measure_layers(points, chunks, settings, lens)
+            table = make_table(values, settings, attributes, names)
+            if metrics:
+                table = user_metrics.add_metrics(table, metrics, points.layers, chunks, settings)
+            warn_of_missing(table, points.layers, chunks)
+            tables[positions] = table
+        table = join_positions(tables) if vectors.texts else table
         return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
 
 
@@ -242,13 +266,73 @@ def make_measure(
     return measure_params
 
 
-def warn_of_missing(table: xr.Dataset) -> None:
-    """Log which quantities no layer has a value of."""
-    values = table.sel(statistic="mean")
-    missing = [str(name) for name in values_of(table) if values[name].isnull().all()]
+def measure_layers(
+    vectors: array_checks.Vectors,
+    chunks: list[Chunk],
+    settings: MeasureConfig,
+    lens: tuple[Any, np.ndarray] | None,
+) -> tuple[dict[str, Values], dict[str, Any]]:
+    """Measure layers of one width at once; of several widths, by themselves and then together."""
+    if len({*vectors.widths}) == 1:
+        return array_chunks.measure_chunks(vectors, chunks, settings, "measure", lens)
+    kinds: dict[bool, list[str]] = {False: [], True: []}
+    for name in settings.families:
+        kinds[INPUT_KINDS[name] == "layers"].append(name)
+    values: dict[str, Values] = {}
+    for families in filter(None, kinds.values()):
+        part = dataclasses.replace(settings, families=tuple(families))
+        found, attributes = array_chunks.measure_chunks(vectors, chunks, part, "measure")
+        for cloud, by_name in found.items():
+            values.setdefault(cloud, {}).update(by_name)
+    # what a block adds is not measured where it changes the width
+    changes = np.flatnonzero(np.diff(vectors.widths)) + 1
+    for name in values[MEASURED].keys() & {"linearity_update", "linearity_update_adjusted"}:
+        value = np.array(values[MEASURED].pop(name))
+        value[:, changes] = np.nan
+        if len(changes) < len(vectors.layers) - 1:
+            values[MEASURED][name] = value
+    return values, attributes
+
+
+def join_positions(tables: Mapping[str, xr.Dataset]) -> xr.Dataset:
+    """Join the tables of sets of positions, with the points of each in an attribute."""
+    sets = xr.Variable("positions", [*tables])
+    options = {"data_vars": "all", "join": "exact", "combine_attrs": "override"}
+    table = xr.concat(tables.values(), sets, **options)
+    points = ", ".join(f"{name} {table.attrs['points']}" for name, table in tables.items())
+    return table.assign_attrs(points_of=points)
+
+
+def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk]) -> None:
+    """Log which quantities no layer has a value of, or an interval, and why."""
+    own = table[values_of(table)]
+    missing = [str(name) for name in own if own[name].sel(statistic="mean").isnull().all()]
     if missing:
         advice = "they need more points, clusters or token_positions"
+        if all(np.ptp(convert.as_vectors(x, "vectors"), axis=0).max() == 0 for x in layers):
+            advice = "all vectors are equal"
         LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)
+    folds = chunks[0].folds
+    if len(folds.index_JM) < 2:
+        return
+    resampled = {name for name, quantity in quantities().items() if quantity.resampling}
+    without = [
+        str(name)
+        for name in own
+        if name in resampled - {*missing} and own[name].sel(statistic="low").isnull().all()
+    ]
+    if without:
+        LOGGER.warning(
+            "no interval in any layer: %s; they are measured in each part of the points too, and "
+            "folds have %s to %s points: pass larger clusters of similar size",
+            ", ".join(without),
+            *(f"{size:,.0f}" for size in (_sizes(folds).min(), _sizes(folds).max())),
+        )
+
+
+def _sizes(folds: Folds) -> np.ndarray:
+    """Return the number of points of each fold."""
+    return folds.size_J if folds.unequal else np.full(1, folds.index_JM.shape[1])
 
 
 def make_table(

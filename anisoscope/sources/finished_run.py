@@ -18,7 +18,7 @@ from anisoscope.models.model_settings import describe_model
 from anisoscope.training import train_program
 from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import read_json
+from anisoscope.utils.files import read_json, user_path
 from anisoscope.utils.folder import check_corpus, digest_run
 from anisoscope.utils.settings import from_dict, replace
 
@@ -116,7 +116,7 @@ def open_finished_run(
         UserError: the folder holds no run, or one that the command would refuse.
         RunError: a checkpoint is not of these settings and this text.
     """
-    path = pathlib.Path(folder).expanduser()
+    path = user_path(folder)
     settings: dict[str, Any] = read_json(path / "config.json", "name the folder of a trained run")
     config = from_dict(settings, Config)
     train_program.check_trainable(config)

@@ -16,7 +16,7 @@ from anisoscope.measurement.intervals import degrees_of_freedom
 from anisoscope.measurement.resampling import Places, section_count
 from anisoscope.sources.array_checks import FEWEST, Vectors
 
-FEWEST_CLUSTERS = 5  # fewer clusters give intervals with a warning
+FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come with a warning
 
 KEPT = 0.75  # share of the points that thinning must leave in chunks, and should in windows
 # share of the points that folds resample at least: a fold that is too small repeats its points
@@ -39,7 +39,7 @@ class Folds(NamedTuple):
 def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) -> Folds:
     """Cut at most `folds` folds of whole clusters; without labels, runs of consecutive points."""
     if cluster_P is None or folds == 1:
-        index_JM = _equalize(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
+        index_JM = equalize(np.array_split(np.arange(points), min(folds, points // 2)), 1, seed)
         return Folds(index_JM, *np.ones((2, len(index_JM)), int))
     names, number_P = np.unique(cluster_P, return_inverse=True)
     if len(names) < 2:
@@ -62,7 +62,7 @@ def cut_folds(points: int, cluster_P: np.ndarray | None, folds: int, seed: int) 
             fold_L[cluster] = size_J.argmin()
             size_J[fold_L[cluster]] += size_L[cluster]
     members = [np.flatnonzero(fold_L[number_P] == fold) for fold in range(count)]
-    index_JM = _equalize(members, math.ceil(LEAST * points / count), seed)
+    index_JM = equalize(members, math.ceil(LEAST * points / count), seed)
     return Folds(index_JM, *(np.bincount(fold_L, size_L**power, count) for power in (1, 2)))
 
 
@@ -98,7 +98,7 @@ def cut_windows(windows: int, context: int, folds: int) -> Folds:
     return Folds(index_JM, *np.ones((2, count), int))
 
 
-def _equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
+def equalize(folds: list[np.ndarray], least: int, seed: int) -> np.ndarray:
     """Take equally many points of each fold, at least `least`: sampled, or repeated."""
     size = max(least, min(len(fold) for fold in folds))
     generator = np.random.default_rng(seed)
@@ -130,26 +130,35 @@ def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chun
         cuts = [cut_folds(rows_CP.shape[1], label_P, folds, seed) for label_P in label_CP]
         folds = min(len(cut.index_JM) for cut in cuts)
     size, generator = min(cut.index_JM.shape[1] for cut in cuts), np.random.default_rng(seed)
-    chunks, fewest = [], FEWEST_CLUSTERS
+    chunks = []
     for rows_P, label_P, cut in zip(rows_CP, label_CP, cuts, strict=True):
         pick_M = np.sort(generator.choice(cut.index_JM.shape[1], size, replace=False))
         places = None
         if label_P is not None:
-            names, window_P = np.unique(label_P, return_inverse=True)
-            fewest = min(fewest, len(names))
+            window_P = np.unique(label_P, return_inverse=True)[1]
             place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
             places = Places(window_P.astype(np.int32), place_P)
         cut = cut._replace(index_JM=cut.index_JM[:, pick_M])
         chunks.append(Chunk(rows_P if count > 1 else slice(None), rows_P.size, places, cut))
-    if folds > 1 and fewest < FEWEST_CLUSTERS:
-        freedom = len(chunks) * degrees_of_freedom(*chunks[0].folds[1:], "jackknife")
-        warnings.warn(
-            f"clusters: a chunk has {fewest}, so intervals have {freedom:.1f} degrees of freedom; "
-            f"below {FEWEST_CLUSTERS} clusters they cover the truth less often than 95 %: pass more "
-            "clusters, or folds=1 for no intervals",
-            stacklevel=5,
-        )
+    if cluster_P is not None and folds > 1:
+        warn_of_few(np.bincount(cluster_P), chunks)
     return chunks
+
+
+def warn_of_few(size_L: np.ndarray, chunks: list[Chunk]) -> None:
+    """Warn where clusters carry as little weight as fewer than FEWEST_CLUSTERS equal ones."""
+    size_L = size_L[size_L > 0]
+    square_L = np.square(np.float64(size_L))
+    weigh_as = square_L.sum() ** 2 / np.square(square_L).sum()
+    if round(weigh_as, 6) >= FEWEST_CLUSTERS:
+        return
+    freedom = sum(degrees_of_freedom(*chunk.folds[1:], "jackknife") for chunk in chunks)
+    warnings.warn(
+        f"clusters: {size_L.size} of {size_L.min()} to {size_L.max()} points weigh as {weigh_as:.1f} "
+        f"equal ones, so intervals have {freedom:.1f} degrees of freedom; below {FEWEST_CLUSTERS} "
+        "they cover the truth less often than 95 %: pass more clusters, or folds=1 for no intervals",
+        stacklevel=6,
+    )
 
 
 def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
@@ -161,7 +170,7 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
     each = f" in each of {count} chunks of {chunks[0].size} points" if count > 1 else ""
     attributes = {
         "points": sum(chunk.size for chunk in chunks),
-        "width": vectors.shape[1],
+        "width": vectors.width,
         "folds_in_words": f"{folds} of {size} points{each}, {by}",
         "batches": count,
         "folds": folds,

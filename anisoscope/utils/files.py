@@ -18,6 +18,11 @@ TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
 FOREIGN = {"checkpoints", "figures"}
 
 
+def user_path(path: str | os.PathLike[str]) -> pathlib.Path:
+    """Read a path as a shell does: ~ is the user's home."""
+    return pathlib.Path(os.path.expanduser(path))
+
+
 @contextlib.contextmanager
 def replacing(path: pathlib.Path) -> Iterator[BinaryIO]:
     """Open a new file that replaces `path` when it is complete and on the disk."""

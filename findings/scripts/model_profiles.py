@@ -56,7 +56,9 @@ def measure(layers_NWTD: np.ndarray, name: str) -> xr.Dataset:
     for side, first in {"all": 0, "without_first_token": 1}.items():
         x_NWTD = layers_NWTD[:, :, first:]
         window_P = np.repeat(np.arange(WINDOWS), x_NWTD.shape[2])
-        sides[side] = anisoscope.measure(x_NWTD.reshape(len(x_NWTD), len(window_P), -1), window_P)
+        sides[side] = anisoscope.measure(
+            [*x_NWTD.reshape(len(x_NWTD), len(window_P), -1)], window_P
+        )
     index = xr.IndexVariable("positions", [*sides])
     table = xr.concat([*sides.values()], index, combine_attrs="override")
     kept = [name for name in table if name.removesuffix("_excess") in QUANTITIES]

@@ -68,7 +68,7 @@ def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
     quarter, width = shape[0] // 4, shape[1]
     clouds = np.random.default_rng(0).normal(size=(60, *shape)) * np.arange(1, width + 1) ** -0.5
     clouds[:20, :quarter] = clouds[:20, quarter : 2 * quarter]
-    table = measure(clouds, families="dimension", nulls="gaussian")
+    table = measure([*clouds], families="dimension", nulls="gaussian")
     excess = table.twonn_excess.sel(null="gaussian")
     mean, low, high = (excess.sel(statistic=name).values for name in ("mean", "low", "high"))
     for part in (slice(20), slice(20, None)):
@@ -81,7 +81,7 @@ def test_gaussian_clouds_do_not_exceed_their_null_model(shape):
 def test_the_gaussian_cloud_lies_where_the_cloud_does():
     """Norms are about the origin: a Gaussian cloud far from it exceeds no null model."""
     clouds = np.random.default_rng(0).normal(size=(20, 256, 8)) + 100 * np.eye(8)[0]
-    table = measure(clouds, families="leading", nulls="gaussian")
+    table = measure([*clouds], families="leading", nulls="gaussian")
     excess = table.norm_ratio_excess.sel(null="gaussian", statistic="mean")
     assert (table.norm_ratio.sel(statistic="mean") < 1.1).all()
     assert abs(excess).max() < 0.05
@@ -96,7 +96,7 @@ def excess_of(table, name, null):
 
 def test_isotropic_clouds_without_a_mean_exceed_no_null_model():
     clouds = np.random.default_rng(0).normal(size=(40, 128, 16))
-    table = measure(clouds, families=("spectrum", "similarity"))
+    table = measure([*clouds], families=("spectrum", "similarity"))
     for name in HEADLINES:
         null = "flipped" if name in HEADLINES[3:] else "isotropic"
         mean, low, high = (
@@ -113,7 +113,7 @@ def test_headlines_exceed_the_null_models_of_what_they_tell():
     generator, cluster = np.random.default_rng(0), np.arange(256) // 16
     x = generator.normal(size=(256, 16)) + generator.normal(size=(16, 16))[cluster]
     x[:, 0] *= 10
-    layers = np.stack([x, x + 100 * np.eye(16)[1]])
+    layers = [x, x + 100 * np.eye(16)[1]]
     table = measure(layers, cluster, families=("spectrum", "similarity"))
     near, far = (table.sel(layer=layer) for layer in (0, 1))
     assert "capped" in table.anisotropy.attrs["null_models"]

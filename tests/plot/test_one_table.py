@@ -16,7 +16,7 @@ X = np.random.default_rng(0).standard_normal((3, 64, 4))
 @pytest.fixture(scope="module")
 def table():
     return anisoscope.measure(
-        X, families="similarity", layer_names=("first", "second", "third"), nulls=()
+        [*X], families="similarity", layer_names=("first", "second", "third"), nulls=()
     )
 
 
@@ -51,7 +51,7 @@ def test_several_tables_are_lines_named_at_their_ends_or_panels(table, run):
 
 
 def test_with_a_null_model_the_profile_is_the_excess(table):
-    beside = anisoscope.measure(X, families="dimension", nulls="gaussian")
+    beside = anisoscope.measure([*X], families="dimension", nulls="gaussian")
     both = plot.by_layer(beside, "twonn", show_null="gaussian").lines
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     null = both[0].get_ydata() - both[1].get_ydata()

@@ -149,7 +149,9 @@ def test_formulas_are_typeset_and_names_are_left_alone(formula, html):
 
 def test_a_table_of_ones_own_and_several_are_written_and_no_other_file_is_replaced(tmp_path):
     x = np.random.default_rng(0).standard_normal((2, 64, 4)).astype(np.float32)
-    table = anisoscope.measure(x, families="similarity", nulls=(), layer_names=["first", "second"])
+    table = anisoscope.measure(
+        [*x], families="similarity", nulls=(), layer_names=["first", "second"]
+    )
     path = anisoscope.report(table, tmp_path / "page.html")
     assert "layer 0: first" in path.read_text()
     anisoscope.report({"a": table, "b": table}, path)

@@ -20,6 +20,7 @@ from tests import (
 )
 from tests.sources.array_clouds import CLOUDS, HEADS, POINTS, UNEQUAL_P, WIDTH, measured, value
 
+pytestmark = pytest.mark.filterwarnings("ignore:clusters. 12 of 1 to 31 points:UserWarning")
 PLACE_P = np.concatenate([np.arange(size) for size in np.bincount(UNEQUAL_P)])
 # the first token of each cluster lies far out in layer 0
 FAR_FIRST = CLOUDS + 50 * (PLACE_P == 0)[:, None] * np.array([1, 0])[:, None, None]
@@ -33,7 +34,7 @@ TARGETS = LENS.integers(-1, 11, POINTS)
 def unequal():
     """Shuffled points of unequal clusters with places, targets and an unembedding: one program."""
     return measure(
-        FAR_FIRST[:, SHUFFLE],
+        [*FAR_FIRST[:, SHUFFLE]],
         UNEQUAL_P[SHUFFLE],
         token_positions=PLACE_P[SHUFFLE],
         unembedding=({"kind": "rms", "scale": SCALE, "epsilon": 1e-6}, UNEMBEDDING),
@@ -45,7 +46,7 @@ def unequal():
 
 
 def test_arrays_go_through_the_panel_without_a_model():
-    table = measured(CLOUDS, layer_names=("first", "second"))
+    table = measured([*CLOUDS], layer_names=("first", "second"))
     for label, cloud in zip(("first", "second"), CLOUDS, strict=True):
         anisotropy, twonn = reference_spectrum.anisotropy(cloud), reference.twonn(cloud)
         np.testing.assert_allclose(value(table, "anisotropy", layer=label), anisotropy, rtol=1e-5)
@@ -62,9 +63,9 @@ def test_arrays_go_through_the_panel_without_a_model():
 def test_the_value_is_of_all_points_whatever_their_clusters_and_order():
     families = ("similarity", "comparison")
     first, *others = (
-        measured(CLOUDS, UNEQUAL_P, families=families),
-        measured(CLOUDS[:, SHUFFLE], UNEQUAL_P[SHUFFLE].astype(str), families=families),
-        measured(CLOUDS[:, SHUFFLE], families=families),
+        measured([*CLOUDS], UNEQUAL_P, families=families),
+        measured([*CLOUDS[:, SHUFFLE]], UNEQUAL_P[SHUFFLE].astype(str), families=families),
+        measured([*CLOUDS[:, SHUFFLE]], families=families),
     )
     assert first.attrs["folds_in_words"] == "4 of 21 points, whole clusters, of 12"
     for name in ("mean_cosine", "neighbor_overlap_layers", "cka_layers"):
@@ -116,9 +117,14 @@ def test_an_unembedding_beside_arrays_reads_every_layer_as_the_last(unequal):
 
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
     vectors = array_checks.read_vectors(CLOUDS[0], np.arange(POINTS) // 32)
-    with pytest.warns(UserWarning, match=r"clusters: a chunk has 3.* 2\.0 degrees of freedom"):
+    with pytest.warns(UserWarning, match=r"clusters: 3 of 32 to 32 .* 2\.0 degrees of freedom"):
         chunks = folds.cut_chunks(vectors, 1, 8, 0)
     assert folds.describe(vectors, chunks)["degrees_of_freedom_jackknife"] == 2
+    for sizes in ([1, 4, 14, 53, 200], [5, 5, 5, 5, 5, 5, 5, 60]):  # many, and one outweighs all
+        label_P = np.repeat(np.arange(len(sizes)), sizes)
+        vectors = array_checks.read_vectors(np.ones((len(label_P), 2)), label_P)
+        with pytest.warns(UserWarning, match=rf"{len(sizes)} of .* weigh as 1\.. equal ones"):
+            folds.cut_chunks(vectors, 1, 8, 0)
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():
@@ -168,11 +174,11 @@ def test_a_function_is_one_program_for_all_parameters():
 def test_chunks_are_measured_by_themselves_and_averaged():
     """Chunks have whole clusters; the interval is that of equally many batches."""
     labels = np.arange(96) % 24  # no run of points is of whole clusters
-    found = measure(CLOUDS, labels, families="similarity", folds=3, num_chunks=2)
+    found = measure([*CLOUDS], labels, families="similarity", folds=3, num_chunks=2)
     rows = folds.cut_equal_chunks(96, labels, 2, 0)
     assert np.unique(rows).size == 96
     assert not set(labels[rows[0]]) & set(labels[rows[1]])
-    each = [measure(CLOUDS[:, one], labels[one], families="similarity", folds=3) for one in rows]
+    each = [measure([*CLOUDS[:, one]], labels[one], families="similarity", folds=3) for one in rows]
     for name in ("mean_cosine", "drift"):
         expected = np.mean([value(one, name) for one in each], axis=0)
         np.testing.assert_allclose(value(found, name), expected, rtol=1e-6)
@@ -193,7 +199,7 @@ def test_clouds_have_independent_null_draws_in_one_program_for_all_seeds(monkeyp
     cloud = np.random.default_rng(6).normal(size=(64, 24)) * np.arange(1, 25) ** -0.75
     given = {"families": ("dimension",), "nulls": ("gaussian",), "folds": 2}
     rotated = np.roll(cloud, 1, axis=1)  # whose dimension is the same
-    both = measure(np.stack([cloud, rotated]), **given)
+    both = measure([cloud, rotated], **given)
     alone = [measure(rotated, seed=seed, **given) for seed in range(3)]
     assert len(traced) == 1
     reordered = measure(np.asfortranarray(rotated), **given)

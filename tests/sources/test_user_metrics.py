@@ -8,6 +8,7 @@ import anisoscope
 from tests import reference
 from tests.sources.array_clouds import CLOUDS, UNEQUAL_P, measured
 
+pytestmark = pytest.mark.filterwarnings("ignore:clusters. 12 of 1 to 31 points:UserWarning")
 QUICK = {"families": "similarity", "nulls": ()}
 
 
@@ -24,7 +25,7 @@ def mean_norm(cloud):
 
 @pytest.mark.parametrize("options", [{"clusters": UNEQUAL_P, "num_chunks": n} for n in (1, 2)])
 def test_a_known_quantity_has_the_interval_that_its_family_gives(options):
-    table = anisoscope.measure(CLOUDS, metrics={"own": mean_norm}, **QUICK, seed=5, **options)
+    table = anisoscope.measure([*CLOUDS], metrics={"own": mean_norm}, **QUICK, seed=5, **options)
     np.testing.assert_allclose(table.own, table.mean_norm, rtol=2e-4, atol=1e-6)
     assert table.own.dims == table.mean_norm.dims
     assert table.own.attrs["formula"] == "Mean norm."
@@ -39,7 +40,7 @@ def centered_norm(cloud):
 
 def test_a_metric_that_works_in_place_changes_no_other():
     metrics = {"first": centered_norm, "second": centered_norm}
-    table = anisoscope.measure(CLOUDS, metrics=metrics, families="similarity")
+    table = anisoscope.measure([*CLOUDS], metrics=metrics, families="similarity")
     means = (table[name].sel(statistic="mean") for name in ("first", "drift"))
     np.testing.assert_allclose(*means, rtol=2e-4)
     xr.testing.assert_equal(table.first, table.second.rename("first"))
@@ -47,7 +48,7 @@ def test_a_metric_that_works_in_place_changes_no_other():
 
 def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
     metrics = {"own": share, "twonn_again": reference.twonn}
-    table = measured(CLOUDS, metrics=metrics, seed=5)
+    table = measured([*CLOUDS], metrics=metrics, seed=5)
     excess = table.own_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_allclose(excess, 0, atol=1e-4)  # which the spectrum alone decides
     assert table.own_excess.sel(null="isotropic").isnull().all()
@@ -56,7 +57,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
         x.sel(statistic=["low", "high"]).transpose("statistic", ...) for x in both
     )
     assert ((own_low < high) & (low < own_high)).all()
-    alone = measured(CLOUDS, metrics=metrics, families="similarity", seed=5)
+    alone = measured([*CLOUDS], metrics=metrics, families="similarity", seed=5)
     assert alone.null.values.tolist() == ["flipped", "gaussian"]
     np.testing.assert_allclose(
         alone.own_excess.sel(null="gaussian"),
@@ -83,4 +84,4 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
 )
 def test_what_cannot_be_measured_is_one_line(metrics, words):
     with pytest.raises(ValueError, match=words):
-        anisoscope.measure(CLOUDS, metrics=metrics, **QUICK)
+        anisoscope.measure([*CLOUDS], metrics=metrics, **QUICK)

@@ -167,14 +167,10 @@ def measure_vectors(
     options |= {"families": measure.families, "nulls": measure.nulls}
     tables = {}
     for name, row_M in picks.items():
-        x_NMD = vectors[TOKENS][:, np.searchsorted(rows_M, row_M)]
+        x_NMD = [*vectors[TOKENS][:, np.searchsorted(rows_M, row_M)]]
         points = {"clusters": tokens.text_N[row_M], "token_positions": tokens.position_N[row_M]}
         tables[name] = arrays.measure(x_NMD, **points, **options)
     for pool in (name for name in vectors if name != TOKENS):
-        x_NUD = vectors[pool][:, : measure.points * measure.batches]
+        x_NUD = [*vectors[pool][:, : measure.points * measure.batches]]
         tables[pool] = arrays.measure(x_NUD, **options)
-    sets = xr.Variable("positions", [*tables])
-    options = {"data_vars": "all", "join": "exact", "combine_attrs": "override"}
-    table = xr.concat(tables.values(), sets, **options)
-    points = ", ".join(f"{name} {table.attrs['points']}" for name, table in tables.items())
-    return table.assign_attrs(points_of=points)
+    return arrays.join_positions(tables)

@@ -6,7 +6,6 @@ Letters: G batches of windows, S sets of positions.
 import codecs
 import hashlib
 import os
-import pathlib
 import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
 from anisoscope.utils.errors import UserError
+from anisoscope.utils.files import user_path
 from anisoscope.utils.settings import replace
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
@@ -66,7 +66,7 @@ class Text(NamedTuple):
 def read_texts(texts: Any) -> Text:
     """Read all texts; the texts of a file are its lines."""
     if isinstance(texts, str | os.PathLike):
-        path = pathlib.Path(texts)
+        path = user_path(texts)
         if not os.path.isfile(path):
             what = f"texts: no file {os.fspath(texts)[:40]!r} exists"
             raise UserError(f"{what}; pass a list of texts, or a file's path")

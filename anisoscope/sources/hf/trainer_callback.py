@@ -1,7 +1,6 @@
 """Write tables of hook points while the Trainer of transformers trains a model."""
 
 import contextlib
-import pathlib
 import warnings
 from typing import Any
 
@@ -9,6 +8,7 @@ import transformers
 
 from anisoscope.sources.recording import measure_step
 from anisoscope.sources.recording.recorder import Recorder
+from anisoscope.utils.files import user_path
 
 
 class MeasureCallback(transformers.TrainerCallback):
@@ -19,7 +19,7 @@ class MeasureCallback(transformers.TrainerCallback):
     ):
         if on not in ("step", "evaluate"):
             raise ValueError(f"on is {on!r}; choose step or evaluate")
-        self.hook_points, self.folder = hook_points, pathlib.Path(folder)
+        self.hook_points, self.folder = hook_points, user_path(folder)
         self.every, self.on, self.points, self.options = every, on, points, options
         self.stack, self.recorder, self.step = contextlib.ExitStack(), None, 0
         self.evaluated = -1  # the step of the last evaluation

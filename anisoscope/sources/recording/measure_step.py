@@ -25,6 +25,7 @@ from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error
+from anisoscope.utils.files import user_path
 from anisoscope.utils.progress import library_call
 from anisoscope.utils.settings import LARGEST_SEED
 
@@ -69,7 +70,7 @@ def measure_step(
     >>> layers = np.random.default_rng(0).standard_normal((2, 3, 256, 8))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for step, x in zip((0, 100), layers):
-    ...         table = measure_step(x, step, f"{folder}/run", families="similarity", nulls=())
+    ...         table = measure_step([*x], step, f"{folder}/run", families="similarity", nulls=())
     >>> table.step.values.tolist()
     [0, 100]
     """
@@ -78,14 +79,17 @@ def measure_step(
         raise ValueError(f"step is {step!r}; pass a whole number from 0 to {LARGEST_SEED}")
     kinds = array_checks.VECTOR_INPUTS
     settings = array_checks.make_settings(families, kinds, nulls, FOLDS, seed)
-    root, positions, recorder = pathlib.Path(folder), None, x if isinstance(x, Recorder) else None
+    root, positions, recorder = user_path(folder), None, x if isinstance(x, Recorder) else None
     with as_value_error(), lock_folder(root), library_call():
         tables = read_other_steps(root, int(step))
         if recorder is not None:
             x, clusters, positions = recorder.sample().values()
+            x = [*x]
             layer_names = recorder.reservoir.names
         vectors = array_checks.read_vectors(x, clusters, positions)
-        array_checks.check_names(layer_names, len(vectors.layers))
+        if vectors.texts is not None:
+            raise ValueError("measure_step reads layers (points, width); pass a Recorder for texts")
+        layer_names = array_checks.choose_names(layer_names, vectors)
         known = _layer_names(tables[min(tables)]) if tables else None
         if known is not None and layer_names is not None and {*known} == {*layer_names}:
             layers = dict(zip(layer_names, vectors.layers, strict=True))

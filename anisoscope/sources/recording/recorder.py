@@ -50,7 +50,7 @@ class Recorder:
     def __init__(self, model: Any, hook_points: Any, to: Any, points: int, seed: int):
         if points < FEWEST:
             raise ValueError(f"points is {points}; at least {FEWEST} are needed")
-        self.to = None if to is None else pathlib.Path(to)
+        self.to = None if to is None else files.user_path(to)
         if self.to is not None:
             _check_new(self.to)
         self.model, self.points, self.seed, self.active = model, points, seed, True
@@ -175,11 +175,11 @@ class Recorder:
     def measure(self, **options: Any) -> xr.Dataset:
         """Measure the sample with `anisoscope.measure`."""
         sample = self.sample() | {"layer_names": self.reservoir.names}
-        return anisoscope.measure(sample.pop("vectors"), **sample | options)
+        return anisoscope.measure([*sample.pop("vectors")], **sample | options)
 
     def write(self, to: str | os.PathLike[str] | None = None) -> None:
         """Write the sample as a new NetCDF file, completely or not at all."""
-        to = self.to if to is None else pathlib.Path(to)
+        to = self.to if to is None else files.user_path(to)
         _check_new(to)
         dims = ("hook_point", "point", "width")
         arrays = {name: (dims if x.ndim == 3 else "point", x) for name, x in self.sample().items()}

@@ -71,7 +71,7 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
             ids = torch.as_tensor([tokenizer(line, truncation=True, max_length=16)["input_ids"]])
             states = model(ids, output_hidden_states=True).hidden_states
             pooled.append(torch.stack([x[0].mean(0) for x in states]))
-    own = anisoscope.measure(torch.stack(pooled, 1), families="similarity", nulls=())
+    own = anisoscope.measure([*torch.stack(pooled, 1)], families="similarity", nulls=())
     mean = table.mean_cosine.sel(statistic="mean", positions="mean").values
     np.testing.assert_allclose(mean, own.mean_cosine.sel(statistic="mean").values, atol=1e-5)
     assert f"40 of {len(lines)} texts" in table.attrs["texts"]
