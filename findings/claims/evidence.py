@@ -28,6 +28,7 @@ ROOM = 0.9  # largest mean cosine of an input to which a block can still add
 TEXTS = ("claim", "model", "unit", "outside", "part")
 COLUMNS = ("claim", "model", "unit", "value", "error", "freedom", "n", "low", "high", "gain")
 COLUMNS += ("outside", "part")
+RUN_COLUMNS = ("condition", "run", "gain", "outside")
 Rows = Iterator[dict[str, Any]]
 
 
@@ -90,7 +91,9 @@ def from_runs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     if not {*claim.columns} <= {*runs}:
         return
     known = [regime for regime in claim.regime if {*regime.columns} <= {*runs}]
-    for run in runs[runs["kind"].isin(claim.models)].to_dict("records"):
+    read = {*claim.columns}.union(*(regime.columns for regime in known))
+    own = runs.loc[runs["kind"].isin(claim.models), [*RUN_COLUMNS, *read]]
+    for run in own.to_dict("records"):
         failed = [x.reason for x in known if not x.holds(*(run[name] for name in x.columns))]
         reasons = [run["outside"], *failed]
         yield _row(run, _number(claim, run)) | {"outside": next(filter(None, reasons), "")}
@@ -101,6 +104,7 @@ def from_pairs(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Rows:
     seeds, (column,) = ["train.seed", "train.data_seed"], claim.columns
     if not {column, *seeds} <= {*runs}:
         return
+    runs = runs[[*RUN_COLUMNS, *seeds, "kind", column]]
     for condition, decoders in runs[runs["kind"] == "decoder"].groupby("condition", sort=False):
         names = {condition.replace("decoder", "encoder"), "_".join(ENCODER[::-1])} - {condition}
         encoders = runs[(runs["kind"] == "encoder") & runs["condition"].isin(names)]
@@ -180,7 +184,8 @@ def from_tangents(folder: pathlib.Path, runs: pd.DataFrame, claim: Claim) -> Row
     if runs.empty or not path.exists():
         return
     tables = dict(tuple(joined_files.read_csv(path, "run").groupby("run")))
-    for run in runs[runs["kind"].isin(claim.models) & runs["run"].isin(tables)].to_dict("records"):
+    own = runs.loc[runs["kind"].isin(claim.models) & runs["run"].isin(tables), [*RUN_COLUMNS]]
+    for run in own.to_dict("records"):
         table = tables[run["run"]]
         for layers, part in ((table["layer"] > 0, ""), (table["layer"] == 0, "embedding")):
             values = tangent_values(table[layers].drop(columns="run"))
