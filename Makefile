@@ -41,7 +41,7 @@ test-pretrained: .venv-pretrained
 
 # The wheel in six new environments, each with one extra alone.
 test-installs: $(VENV)
-	$(LIGHT) $(BIN)/python -m pytest tests/test_installs.py --numprocesses=2 --dist=load
+	PIP_CACHE_DIR="$$($(BIN)/python -m pip cache dir)" $(LIGHT) $(BIN)/python -m pytest tests/test_installs.py --numprocesses=2 --dist=load
 
 # The site, in _site/: warnings are errors, the gallery's figures are drawn anew, and no page needs another host.
 docs: .venv-docs

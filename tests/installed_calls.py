@@ -87,12 +87,13 @@ def files():
 
 def plots():
     """Figures and the page, of a table in memory."""
-    tables = [anisoscope.measure(x, SENTENCES, quiet=True) for x in ([*LAYERS], [*2 * LAYERS])]
+    families = {"families": ("spectrum", "scale"), "nulls": (), "quiet": True}
+    tables = [anisoscope.measure([*x], SENTENCES, **families) for x in (LAYERS, 2 * LAYERS)]
     steps = [table.expand_dims(step=[n]) for n, table in enumerate(tables)]
     import xarray
 
-    anisoscope.plot.by_layer(tables[0], "twonn")
-    anisoscope.plot.by_step(xarray.concat(steps, "step"), "mean_cosine")
+    anisoscope.plot.by_layer(tables[0], "anisotropy")
+    anisoscope.plot.by_step(xarray.concat(steps, "step"), "anisotropy")
     anisoscope.plot.effective_ranks(tables[0])
     anisoscope.plot.dimension_by_scale(tables[0])
     anisoscope.plot.layer_map(
