@@ -47,13 +47,14 @@ def measure_model(
 ) -> xr.Dataset:
     """Measure a transformer's residual stream while it reads a text.
 
-    A model in memory is left as it was: its mode, hooks, gradients, device and caches.
+    A model in memory is left as it was: its mode, settings, hooks, gradients and device.
 
     Args:
         model: a name of the Hugging Face hub, a local folder, a .gguf file, a model in memory, or
             (model, tokenizer). Only safetensors and GGUF files are read; no model's code is run.
-        texts: texts, a column of a Dataset or a Dataset with the column "text", or the path of a
-            UTF-8 file. They are joined by blank lines, and windows are drawn at random.
+        texts: texts, a Dataset or rows with a column "text", or the path of a UTF-8 file. A string
+            with a line break, or longer than a path, is a text. They are joined by blank lines, and
+            windows are drawn at random; of a long text pieces from random places are read.
         revision: a branch, tag or commit of the hub, or a subfolder of a local folder. Several,
             such as ("step1000", "step143000"), give one table with the dimension `step`.
         tokenizer: required for a model in memory; for a name or folder it replaces the one stored
@@ -67,9 +68,9 @@ def measure_model(
         special_tokens: begin and end every window or text as the tokenizer begins and ends a text.
         dtype: in which the model computes: "float32", "bfloat16" or "float16". A model in memory
             keeps its own. Measurements are always in float32.
-        batch_size: windows or texts in one forward pass.
+        batch_size: windows in one forward pass, or texts with as many tokens in all.
         padding: "left" or "right" reads each text by itself, cut to the window. Lines of a file are
-            texts. Texts of one length are read together, so none is padded: both sides are the same.
+            texts. They are padded only where that changes no vector: both sides are the same.
         pool: "mean", "last", "cls" or several of these: also measure one vector for each separate
             text.
         quiet: show neither a progress bar (after ten seconds) nor the message about compiling.

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.settings import seed_setting, setting
 
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
@@ -76,5 +76,5 @@ def check_measure(measure: MeasureConfig, heads: int) -> None:
         what = f"measure.projected_head is {measure.projected_head}"
         raise UserError(f"{what}; choose 0 to {heads - 1} (model.heads={heads})")
     if measure.points % measure.folds:
-        limit = f"choose a divisor of measure.points ({measure.points})"
-        raise UserError(f"measure.folds is {measure.folds}; {limit}")
+        advice = f"choose a multiple of {measure.folds} (measure.folds)"
+        raise SettingError(f"measure.points is {measure.points}; {advice}", "measure.points")

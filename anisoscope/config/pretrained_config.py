@@ -15,7 +15,7 @@ from anisoscope.config.measure_config import (
 from anisoscope.config.run_config import DataConfig
 from anisoscope.config.tangents_config import TangentsConfig, check_settings
 from anisoscope.config.variants import select_size
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.settings import check_fields, replace, setting
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -29,6 +29,7 @@ KINDS = ("encoder", "decoder")
 TABLE = "models.json"  # the experiment's models by label
 PAPERS = ("shape_of_learning", "inherent")
 STAGE = re.compile(r"stage[_-]?\d+(-ingredient\d+)?")  # of a training, in a revision's name
+REVISIONS = "pretrained.revisions"
 ALONE = 1  # step of a model without revisions; step 0 is the untrained null model
 
 
@@ -108,12 +109,14 @@ def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
     if len(stages) > 1:
         both = " and ".join([*stages.values()][:2])
         why = "belong to two stages, which may count steps anew"
-        raise UserError(f"pretrained.revisions: {both} {why}; name those of one stage")
+        names = f"pretrained.revisions: {both}"
+        raise SettingError(f"{names} {why}; name those of one stage", REVISIONS)
     for revision in weights.revisions:
         step = revision_step(revision)
         if step in revisions:
             both = f"{revisions[step]} and {revision}"
-            raise UserError(f"pretrained.revisions: {both} both have step {step}; omit either")
+            what = f"pretrained.revisions: {both} both have step {step}"
+            raise SettingError(f"{what}; omit either", REVISIONS)
         revisions[step] = revision
     return dict(sorted(revisions.items())) or {ALONE: None}
 
@@ -126,7 +129,7 @@ def revision_step(revision: str) -> int:
     if len(numbers) != 1 or not numbers[0].isdecimal():
         what = f"has the numbers {', '.join(numbers)}" if numbers else "has no number"
         advice = "name a training step, as in step1000"
-        raise UserError(f"pretrained.revisions: {revision} {what}; {advice}")
+        raise SettingError(f"pretrained.revisions: {revision} {what}; {advice}", REVISIONS)
     return int(numbers[0])
 
 

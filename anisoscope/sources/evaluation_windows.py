@@ -10,7 +10,7 @@ import numpy as np
 
 from anisoscope.data import unigrams
 from anisoscope.measurement.resampling import Types
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import SettingError
 
 POSITION_SETS = ("all", "without_first_token")  # every quantity is measured on both
 
@@ -55,10 +55,12 @@ def make_probe(
     available = len(valid_tokens_N) // context
     if available < batches * windows:
         text = f"the validation split has {len(valid_tokens_N)} characters"
-        raise UserError(
+        names = "measure.points", "measure.batches"
+        raise SettingError(
             f"{have or f'{text}, {available} windows of {context}'}; measure.points={points} x "
             f"measure.batches={batches} in {folds} folds needs {batches * windows}: lower "
-            f"measure.points, measure.batches or {advice}"
+            f"measure.points, measure.batches or {advice}",
+            *names,
         )
     rng = np.random.default_rng(seed)
     starts_GW = rng.permutation(available)[: batches * windows].reshape(batches, windows) * context

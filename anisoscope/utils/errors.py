@@ -18,6 +18,14 @@ class UserError(Exception):
     """Bad input that the user can correct before anything runs; exit code 2."""
 
 
+class SettingError(UserError):
+    """A bad setting. `names` are the settings in the message, as the command calls them."""
+
+    def __init__(self, message: str, *names: str):
+        super().__init__(message)
+        self.names = names
+
+
 class Stopped(Exception):  # noqa: N818 a request, no error
     """A stop that the user requested, after the current work was saved; exit code 0."""
 

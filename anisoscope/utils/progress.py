@@ -24,7 +24,7 @@ LOWERED, COMPILED = (
     f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
 )
 COMPILING = "Anisoscope is compiling; later calls with arrays of this shape are quick"
-PATIENCE = 3.0  # seconds of compiling until a line says so
+PATIENCE = 3.0  # seconds of compiling, or of another stage, until a line says so
 DELAY = 10.0  # seconds until a call of the library shows a bar
 
 # whether the current call of the library is quiet; None in the command
@@ -43,6 +43,19 @@ def progress_bar(work: Iterable | None, label: str, unit: str, **options: Any) -
     options["delay"] = 0.0 if quiet is None else DELAY
     interval = 0.1 if sys.stderr.isatty() else 10.0
     return tqdm(work, desc=label, unit=unit, mininterval=interval, **options)
+
+
+@contextlib.contextmanager
+def report_stage(label: str) -> Iterator[None]:
+    """Log a line if the block takes longer than `PATIENCE`, unless the call is quiet."""
+    timer = threading.Timer(PATIENCE, write_line, [f"{label} …"])
+    timer.daemon = True
+    if not _quiet.get():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 @contextlib.contextmanager
@@ -100,7 +113,11 @@ def log_compiling() -> None:
 
     folder = jax.config.jax_compilation_cache_dir
     kept = f"kept in {folder} for later processes" if folder else "not kept for later processes"
-    line = f"{COMPILING}; programs are {kept}"
+    write_line(f"{COMPILING}; programs are {kept}")
+
+
+def write_line(line: str) -> None:
+    """Log a line where somebody has configured logging; else print it to stderr."""
     if LOGGER.hasHandlers():
         LOGGER.info(line)
     elif LOGGER.isEnabledFor(logging.INFO):

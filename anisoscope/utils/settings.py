@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import SettingError, UserError
 
 LARGEST_SEED = 2**31 - 1  # the largest integer in a NetCDF-3 table
 
@@ -63,7 +63,7 @@ def check_fields(config: Any) -> None:
             once(name, value)
             if limits["nonempty"] and not value:
                 allowed = f"choose from {', '.join(choices)}" if choices else "pass a value"
-                raise UserError(f"{name} is empty; {allowed}")
+                raise SettingError(f"{name} is empty; {allowed}", name)
         for item in value if isinstance(value, tuple) else (value,):
             if choices:
                 choose(name, item, choices)
@@ -162,20 +162,21 @@ def _convert(name: str, hint: Any, value: Any) -> Any:
             return tuple(value)
     elif type(value) is origin or (origin is not dict and type(value) in kinds):
         return value
-    raise UserError(f"config field {name} is {value!r}, not {getattr(hint, '__name__', hint)}")
+    kind = getattr(hint, "__name__", hint)
+    raise SettingError(f"config field {name} is {value!r}, not {kind}", f"config field {name}")
 
 
 def choose(name: str, value: str, allowed: Iterable[str]) -> None:
     """Raise UserError unless the value of this setting is allowed."""
     if value not in allowed:
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
+        raise SettingError(f"{name} is {value!r}; choose one of {', '.join(allowed)}", name)
 
 
 def once(name: str, values: Sequence) -> None:
     """Raise UserError if a setting repeats a value."""
     for value in values:
         if values.count(value) > 1:
-            raise UserError(f"{name} names {value} twice; name each once")
+            raise SettingError(f"{name} names {value} twice; name each once", name)
 
 
 def within(name: str, value: float | None, low: float | None, high: float | None) -> None:
@@ -183,7 +184,7 @@ def within(name: str, value: float | None, low: float | None, high: float | None
     if value is None or low is None or (value >= low and (high is None or value <= high)):
         return
     limits = f"be at least {low}" if high is None else f"lie in [{low}, {high}]"
-    raise UserError(f"{name} is {value}; it must {limits}")
+    raise SettingError(f"{name} is {value}; it must {limits}", name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,8 @@ import torch
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
 from anisoscope.sources.hf import guards
-from anisoscope.sources.hf.extract import clamp_coordinates, first_output
+from anisoscope.sources.hf.extract import clamp_coordinates
+from anisoscope.sources.hf.layer_capture import first_output
 from findings.scripts.packaged_model import Packaged, anisotropy, open_packaged, read_text
 from findings.scripts.shared_tables import RESULTS, replace_models
 

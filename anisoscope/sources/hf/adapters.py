@@ -30,7 +30,7 @@ class Adapter(NamedTuple):
     extra_scores: str | None = None  # why scores are not <q, k> plus a bias by position
 
 
-ENTRY = "add or correct its entry in sources/hf/adapters.py"
+ENTRY = "record it with anisoscope.record, or correct its entry (docs/howto/adding.md)"
 
 
 def _each(path: str, names: tuple[str, ...] = ("q", "k", "v")) -> tuple[str, ...]:

@@ -1,9 +1,13 @@
 """Apply what transformers drops silently of a GGUF file, or refuse the file."""
 
+import contextlib
 import functools
+import os
 import pathlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import gguf
 import numpy as np
 import torch
 from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
@@ -12,6 +16,8 @@ from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from anisoscope.utils.errors import UserError
+
+_GGUFReader = gguf.GGUFReader
 
 FREQUENCIES = "rope_freqs.weight"  # divisors of the rotary frequencies, as in Llama 3
 HARMLESS = {
@@ -42,16 +48,40 @@ class Header(NamedTuple):
     splitting: str  # how its tokenizer splits text before it merges bytes; "" if it does not say so
 
 
+def open_reader(path: str | os.PathLike[str]) -> Any:
+    """Parse the header of a GGUF file, once while it is unchanged: that takes seconds."""
+    path = pathlib.Path(path).resolve()
+    return _open_reader(str(path), path.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1)
+def _open_reader(path: str, changed_ns: int) -> Any:
+    reader = _GGUFReader(path)
+    count = reader.fields["split.count"].contents() if "split.count" in reader.fields else 1
+    if count > 1:
+        what = f"{path} is one of {count} files"
+        raise UserError(f"{what}; join them with llama-gguf-split --merge, and name the result")
+    return reader
+
+
+@contextlib.contextmanager
+def share_reader() -> Iterator[None]:
+    """Let transformers use one reader for settings, tokenizer and weights: it makes one for each."""
+    own, gguf.GGUFReader = gguf.GGUFReader, open_reader
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = own
+
+
+def forget_reader() -> None:
+    """Free the memory of a parsed header."""
+    _open_reader.cache_clear()
+
+
 def read_header(path: pathlib.Path) -> Header:
-    """Read the header of a GGUF file, once while it is unchanged: that takes seconds."""
-    return _read_header(path, path.stat().st_mtime_ns)
-
-
-@functools.lru_cache(maxsize=2)
-def _read_header(path: pathlib.Path, changed_ns: int) -> Header:
-    from gguf import GGUFReader
-
-    reader = GGUFReader(path)
+    """Read what is checked of the header of a GGUF file."""
+    reader = open_reader(path)
     architecture = reader.fields["general.architecture"].contents()
     prefix = f"{architecture}."
     keys = {

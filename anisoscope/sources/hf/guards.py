@@ -12,14 +12,8 @@ from scipy import stats
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
-from anisoscope.sources.hf.extract import (
-    LEAVE,
-    AttentionCall,
-    Listener,
-    attention_scores,
-    forward,
-    residual_stream,
-)
+from anisoscope.sources.hf.extract import forward, residual_stream
+from anisoscope.sources.hf.layer_capture import LEAVE, AttentionCall, Listener, attention_scores
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import InputWindows
 from anisoscope.utils.errors import UserError
@@ -29,6 +23,8 @@ CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 SAME = 1e-3  # tolerance of hidden states, relative: float16 may round in another order
 NEXT_TOKEN, MASKED_TOKEN = "next token", "masked tokens"
 SHOWN = "not checked: the model sees the token that it is to predict"
+SHORT = 32  # tokens of a window in checks that any window serves
+LEAST = 256  # tokens of which the loss is computed at least
 MASKED = 0.15  # share of the tokens that a masked model must predict
 
 
@@ -39,12 +35,20 @@ class AttentionPattern(NamedTuple):
     bias_NHTT: np.ndarray | None = None  # added at visible keys; None: nothing
 
 
+def shorten(loaded: PretrainedModel, tokens_T: np.ndarray) -> np.ndarray:
+    """Return the beginning of a window of text, for a check; classes without an entry get all.
+
+    Some of those, such as BigBird, read a short window in another way than a long one.
+    """
+    return tokens_T[:SHORT] if loaded.reads_text and loaded.adapter != UNKNOWN else tokens_T
+
+
 def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
     """Check that the last captured residual stream yields the model's last hidden state.
 
     This shows that the stream is taken before the final norm, whatever `hidden_states` holds.
     """
-    name, lasts = loaded.class_name, []
+    name, lasts, tokens_T = loaded.class_name, [], shorten(loaded, tokens_T)
     with loaded.stack.register_forward_hook(
         lambda module, args, output: lasts.append(output.last_hidden_state)
     ):
@@ -83,7 +87,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     """
     name, adapter, computed_in = loaded.class_name, loaded.adapter, loaded.attributes["computed_in"]
     if adapter == UNKNOWN:
-        raise UserError(f"{name} has no entry in sources/hf/adapters.py; {LEAVE}")
+        raise UserError(f"{name} has no entry (docs/howto/adding.md); {LEAVE}")
     if adapter.extra_scores:
         raise UserError(f"{name}: {adapter.extra_scores}; {LEAVE}")
     with Listener(loaded, heads=True) as heard:
@@ -139,7 +143,7 @@ def _pattern(calls: list[AttentionCall], rounding: float) -> AttentionPattern:
 def check_bits_per_byte(
     loaded: PretrainedModel, windows: InputWindows, batch_size: int, most: float | None
 ) -> dict[str, Any]:
-    """Compute the model's loss on the first batch, in bits per byte of the text.
+    """Compute the model's loss on an eighth of the first batch, in bits per byte of the text.
 
     A model with more than `most` bits is refused; None: the unigram entropy of the text's tokens. A
     model that does no better has a wrong tokenizer or wrong weights.
@@ -157,7 +161,7 @@ def check_bits_per_byte(
         what = f"the model needs {bits:.2f} bits per byte of this text, above {bound:.2f}"
         advice = f"or set pretrained.max_bits_per_byte={np.floor(bits) + 1:.0f}"
         raise UserError(f"{what}: check tokenizer, weights and text, {advice}")
-    return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": task}
+    return {"bits_per_byte": bits, "bits_bound": bound, "bits_of": f"{task}, {bits_N.size} tokens"}
 
 
 def bits_bound(windows: InputWindows) -> float:
@@ -167,6 +171,7 @@ def bits_bound(windows: InputWindows) -> float:
 
 def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     """Return whether logits in a window's first half change with tokens of its second half."""
+    tokens_T = shorten(loaded, tokens_T)
     half = len(tokens_T) // 2
     later_T = np.concatenate([tokens_T[:half], np.roll(tokens_T, 1)[half:][::-1]])
     first, second = (
@@ -178,8 +183,9 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
 def _token_bits(
     loaded: PretrainedModel, windows: InputWindows, batch_size: int, task: str
 ) -> np.ndarray:
-    """Compute the bits of every scored token of the first batch."""
-    read_WT = target_WT = windows.probe.tokens_GWT[0]
+    """Compute the bits of every scored token of some windows of the first batch."""
+    all_WT = windows.probe.tokens_GWT[0]
+    read_WT = target_WT = all_WT[: max(len(all_WT) // 8, -(-LEAST // all_WT.shape[1]))]
     scored_WT = np.broadcast_to(np.append(~windows.fixed_T[1:], False), read_WT.shape)
     if task == NEXT_TOKEN:
         target_WT = np.roll(read_WT, -1, axis=1)

@@ -151,6 +151,7 @@ def main_input(settings: Any) -> str:
 def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedModel:
     """Load the weights; UserError where one is missing, has another shape or is not finite."""
     settings = read_settings(location)
+    check_whole(settings, (settings.architectures or [settings.model_type])[0])
     adapter, header = find_adapter(adapter_name(settings)), None
     options: dict[str, Any] = {
         "dtype": getattr(torch, weights.dtype),
@@ -170,6 +171,7 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         model, info = kind.from_pretrained(location.name, **location.options, **SAFE, **options)
         if header:
             gguf_file.complete_model(header, model)
+            gguf_file.forget_reader()
     model.eval().requires_grad_(False)
     model.config.use_cache = False
     wrong = sorted(name for name in info["missing_keys"] if "pooler" not in name)
@@ -194,6 +196,20 @@ def load_model(location: WeightLocation, weights: WeightsConfig) -> PretrainedMo
         "revision": revision,
     }
     return PretrainedModel(model, adapter, attributes)
+
+
+def check_whole(settings: Any, name: str, text_part: str = "model.model.language_model") -> None:
+    """Refuse a model of several parts of which no entry says which is read."""
+    if find_adapter(adapter_name(settings)) != UNKNOWN:
+        return
+    encoder = name.endswith(("Encoder", "EncoderModel", "Stack"))
+    if settings.is_encoder_decoder and not (encoder and not getattr(settings, "is_decoder", False)):
+        what, part = "is an encoder and a decoder", "model.get_encoder()"
+    elif getattr(settings, "text_config", None) is not None:
+        what, part = "has its text model inside", text_part
+    else:
+        return
+    raise UserError(f"{name} {what}; load it with transformers, and pass ({part}, tokenizer)")
 
 
 def library_versions(model: Any) -> dict[str, str]:
@@ -228,8 +244,9 @@ def check_finite_weight(name: str, model: Any) -> None:
 def _explain_errors(location: WeightLocation) -> Iterator[None]:
     """Reduce errors of the libraries to one line: no network, an unknown name, a gated model."""
     quiet_libraries()
+    shared = gguf_file.share_reader() if location.is_gguf else contextlib.nullcontext()
     try:
-        with warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"), shared:
             yield
     except UserError:
         raise

@@ -1,23 +1,20 @@
 """Measure a model from a user's code as the command does, without writing a folder."""
 
 import contextlib
-import hashlib
 import json
 import os
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-import transformers
 import xarray as xr
 
 from anisoscope import __version__
 from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.config.pretrained_config import (
     ALONE,
+    REVISIONS,
     PretrainedConfig,
     WeightsConfig,
     check_pretrained,
@@ -25,9 +22,10 @@ from anisoscope.config.pretrained_config import (
 )
 from anisoscope.results import join
 from anisoscope.sources import array_checks
-from anisoscope.sources.hf import guards, load_model, logits, separate_texts
-from anisoscope.sources.hf.adapters import adapter_name, find_adapter
+from anisoscope.sources.hf import guards, load_model, logits, separate_texts, token_windows
+from anisoscope.sources.hf.input_texts import Text, read_texts
 from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.memory_model import MEMORY, evaluation_mode, model_in_memory
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.revision import (
     Plan,
@@ -36,18 +34,13 @@ from anisoscope.sources.hf.revision import (
     measure_revision,
     unmeasurable_families,
 )
-from anisoscope.sources.hf.token_windows import Text, cut_token_windows, read_texts, special_frame
-from anisoscope.utils.errors import UserError
+from anisoscope.sources.hf.token_windows import cut_token_windows
+from anisoscope.utils.errors import SettingError, UserError
+from anisoscope.utils.progress import report_stage
 from anisoscope.utils.settings import choose, once, replace
 
 NULLS = (*CLOUD_NULLS, "shuffled")
-MEMORY = "in memory"
-EVALUATION = {
-    "use_cache": False,
-    "return_dict": True,
-    "output_attentions": False,
-    "output_hidden_states": False,
-}
+ARGUMENTS = {REVISIONS: "revision"}  # others have the last part of the setting's name
 
 
 def measure_loaded(
@@ -72,14 +65,18 @@ def measure_loaded(
         choose("padding", padding or "left", ("left", "right"))
         text, config = read_texts(texts), join_settings(families, nulls, separate, pools, settings)
 
+        if not separate:
+            token_windows.check_length(text.size, config)
+
         def measure(name: str | None) -> xr.Dataset:
-            loaded, own_tokenizer = open_model(model, name, tokenizer, config)
+            with report_stage("measure_model: loading the model"):
+                loaded, own_tokenizer = open_model(model, name, tokenizer, config)
             if config.special_tokens:
-                check_frames(own_tokenizer, text.parts)
+                token_windows.check_frames(own_tokenizer, text.parts)
             with evaluation_mode(loaded):
                 if separate:
                     return separate_texts.measure_texts(loaded, own_tokenizer, text, config, pools)
-                return measure_text(loaded, own_tokenizer, text, config, everything)
+                return measure_text(loaded, own_tokenizer, text, config, everything, name)
 
         if revision is None or isinstance(revision, str):
             return measure(revision)
@@ -99,12 +96,16 @@ def measure_loaded(
 
 @contextlib.contextmanager
 def as_arguments() -> Iterator[None]:
-    """Raise a UserError, which names settings of the command, as a ValueError about arguments."""
+    """Raise a UserError as a ValueError that calls settings of the command as arguments are."""
     try:
         yield
+    except SettingError as error:
+        message = str(error)
+        for name in error.names:
+            message = message.replace(name, ARGUMENTS.get(name, name.rpartition(".")[2]))
+        raise ValueError(message) from error
     except UserError as error:
-        names = r"^--similarity: |(--config\.)?\b(measure|pretrained)\.(?!py\b)"
-        raise ValueError(re.sub(names, "", str(error))) from error
+        raise ValueError(str(error)) from error
 
 
 def join_settings(
@@ -143,16 +144,20 @@ def open_model(
 ) -> tuple[PretrainedModel, Any]:
     """Return the model and its tokenizer, loading both where a name or a path is passed."""
     if isinstance(model, tuple):
+        if len(model) != 2:
+            raise UserError(f"model is a tuple of {len(model)}; pass (model, tokenizer)")
         if tokenizer is not None:
             raise UserError("model is (model, tokenizer); leave tokenizer= out")
         model, tokenizer = model
     by_name = isinstance(model, str | os.PathLike)
     name = os.fspath(model) if by_name else MEMORY
+    if not name:
+        raise UserError("model is an empty name; pass a name of a hub, a folder or a .gguf file")
     check_pretrained(replace(config, {"pretrained.name": name}))
     if by_name:
         location = find_weights(name, revision)
-        loaded = load_model.load_model(location, config.pretrained)
         tokenizer = load_model.read_tokenizer(location) if tokenizer is None else tokenizer
+        loaded = load_model.load_model(location, config.pretrained)
     elif revision is not None:
         raise UserError("revision is for a hub name or a local folder, but the model is in memory")
     else:
@@ -165,84 +170,13 @@ def open_model(
     return loaded, tokenizer
 
 
-def model_in_memory(model: Any, tokenizer: Any) -> PretrainedModel:
-    """Describe a model in memory; UserError where it cannot be measured as it is."""
-    name = type(model).__name__
-    if not isinstance(model, transformers.PreTrainedModel):
-        advice = "or record the activations of any other module with anisoscope.record"
-        raise UserError(f"model is a {name}; pass a PreTrainedModel of transformers, {advice}")
-    if not isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
-        what = f"model is a {name} in memory"
-        raise UserError(f"{what}; pass its tokenizer of transformers, as (model, tokenizer)")
-    adapter = find_adapter(adapter_name(model.config))
-    if adapter.model_class not in (None, name):
-        raise UserError(f"model is a {name}; pass a {adapter.model_class}, which reads its text")
-    dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), torch.float32)
-    if (computed_in := _type_name(dtype)) not in guards.CLOSE:
-        choices = " or ".join(guards.CLOSE)
-        raise UserError(f"{name} computes in {computed_in}; convert it to {choices}")
-    load_model.check_finite_weight(name, model)
-    if any(path.endswith("inv_freq") and x.itemsize < 4 for path, x in model.named_buffers()):
-        what = f"{name}: rotary frequencies are rounded to {computed_in}, as by .to()"
-        warnings.warn(f"{what}: load the model with dtype= instead", stacklevel=2)
-    weights = model.state_dict()
-    attributes = {
-        "weights_sha256": digest_state(weights),
-        "weights_file": MEMORY,
-        "weights_type": ", ".join(sorted({_type_name(x.dtype) for x in weights.values()})),
-        "computed_in": computed_in,
-        "revision": MEMORY,
-    }
-    return PretrainedModel(model, adapter, load_model.library_versions(model) | attributes)
-
-
-def _type_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
-
-
-def digest_state(weights: dict[str, Any]) -> str:
-    """Return the sha256 of names, types, shapes and numbers of a state dict."""
-    digest = hashlib.sha256()
-    for name, x in sorted(weights.items()):
-        if x.device.type == "meta":
-            return "not known: weights are offloaded"
-        digest.update(f"{name} {x.dtype} {tuple(x.shape)}".encode())
-        digest.update(x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def evaluation_mode(loaded: PretrainedModel) -> Iterator[None]:
-    """Set a model to read windows, without dropout, cache or gradients; restore it at the end.
-
-    All attributes of modules and settings are restored, and hooks that the library leaves are
-    removed.
-    """
-    model, before = loaded.model, []
-    configs = {id(x.config): x.config for x in model.modules() if hasattr(x, "config")}
-    for attributes in map(vars, (*model.modules(), *configs.values())):
-        dicts = {name: dict(x) for name, x in attributes.items() if isinstance(x, dict)}
-        before.append((attributes, dict(attributes), dicts))
-    try:
-        model.eval()
-        for name, value in EVALUATION.items():
-            setattr(model.config, name, value)
-        if implementation := load_model.attention_implementation(loaded.adapter):
-            model.set_attn_implementation(implementation)
-        with torch.no_grad():
-            yield
-    finally:
-        for attributes, values, dicts in before:
-            attributes.clear()
-            attributes.update(values)
-            # keep the dict objects: the code that registered a hook removes it from them
-            for name, entries in dicts.items():
-                attributes[name].clear()
-                attributes[name].update(entries)
-
-
 def measure_text(
-    loaded: PretrainedModel, tokenizer: Any, text: Text, config: PretrainedConfig, everything: bool
+    loaded: PretrainedModel,
+    tokenizer: Any,
+    text: Text,
+    config: PretrainedConfig,
+    everything: bool,
+    revision: str | None,
 ) -> xr.Dataset:
     """Cut the text into windows and measure them; warn where the model does not know the text.
 
@@ -255,7 +189,15 @@ def measure_text(
         changes["measure.families"] = families
     config = replace(config, changes)
     measure, joined = config.measure, load_model.tokens_per_position(loaded.model.config)
-    windows = cut_token_windows(text.content, tokenizer, config, joined, "the text")
+    guards.check_window(loaded, config.window, 0)
+    with report_stage("measure_model: reading the text"):
+        tokens = token_windows.needed_tokens(config, joined)
+        length = token_windows.CHARACTERS * config.window
+        pieces = text.draw(token_windows.CHARACTERS * tokens, length, measure.seed)
+        windows = cut_token_windows(pieces, tokenizer, config, joined, "the text")
+    if len(pieces) < text.size:
+        share = f"{len(pieces):,} of {text.size:,} characters, in pieces from random places"
+        windows = windows._replace(attributes=windows.attributes | {"text_read": share})
     plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
     check_revision(plan, loaded)
     raw = measure_revision(plan, loaded, ALONE, last=True)
@@ -266,18 +208,10 @@ def measure_text(
     table, _ = join.join_steps({ALONE: raw}, measure.families, measure.nulls)
     join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
     if not isinstance(bits, str) and not bits < bound:
+        who = "the model" if revision is None else f"revision {revision}"
         warnings.warn(
-            f"the model needs {bits:.2f} bits per byte of this text, token frequencies alone need "
+            f"{who} needs {bits:.2f} bits per byte of this text, token frequencies alone need "
             f"{bound:.2f}; check its tokenizer and weights, or whether it was trained on such text",
             stacklevel=5,
         )
     return table.isel(step=0).drop_vars("step")
-
-
-def check_frames(tokenizer: Any, parts: list[str]) -> None:
-    """Refuse texts that already begin with the special token of the tokenizer."""
-    first = tokenizer.convert_ids_to_tokens(special_frame(tokenizer)[0][:1])
-    for number, part in enumerate(parts):
-        if first and part.lstrip().startswith(first[0]):
-            why = f"begins with {first[0]}, which special_tokens=True adds"
-            raise UserError(f"texts: number {number} {why}; remove it from the text")

@@ -18,7 +18,8 @@ from huggingface_hub import constants
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import repo_folder_name
 
-from anisoscope.utils.errors import UserError
+from anisoscope.config.pretrained_config import REVISIONS, find_revisions
+from anisoscope.utils.errors import SettingError, UserError
 
 FORMATS = {".safetensors": "safetensors", ".gguf": "GGUF"}
 BOT = "SFconvertbot"  # the only author whose proposals are read
@@ -45,12 +46,16 @@ def find_weights(name: str, revision: str | None) -> WeightLocation:
             raise UserError(f"{name} does not exist; check the path")
         if revision is not None:
             what = f"a GGUF file ({name}) has no revisions"
-            raise UserError(f"pretrained.revisions: {what}; name a folder")
+            raise SettingError(f"pretrained.revisions: {what}; name a folder", REVISIONS)
         return WeightLocation(str(path.parent), {"gguf_file": path.name}, True)
     if path.is_dir():
         folder = path if revision is None else path / revision
         if not (folder / "config.json").is_file():
             what = f"{folder} holds no model (no config.json)"
+            if steps := find_revisions(str(folder)):
+                what = f"{folder} holds the checkpoints {', '.join(steps[:3])}"
+                what += " …" * (len(steps) > 3)
+                raise SettingError(f"{what}; name them in pretrained.revisions", REVISIONS)
             raise UserError(f"{what}; name another folder, or a .gguf file")
         if not any(folder.glob("*.safetensors")):
             what = f"{folder} holds no *.safetensors"

@@ -14,7 +14,7 @@ from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.results import kept_vectors, replicates_table
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Measured, input_names
+from anisoscope.sources.activations import Measured, Read, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
@@ -22,9 +22,10 @@ from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import Residuals
 from anisoscope.sources.hf.token_windows import InputWindows, tokens_at_positions
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import progress_bar
+from anisoscope.utils.errors import SettingError, UserError
+from anisoscope.utils.progress import progress_bar, report_stage
 
+AGAIN = 16  # of so many windows one is read again for the noise floor
 # families that read queries and keys
 HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind in ("heads", "vectors"))
 
@@ -72,7 +73,7 @@ def unmeasurable_families(settings: Any, class_name: str) -> dict[str, str]:
     adapter, entry, reasons = find_adapter(adapter_name(settings)), adapter_name(settings), {}
     scores = adapter.extra_scores and f"in models of type {entry!r} {adapter.extra_scores}"
     if adapter == UNKNOWN:
-        scores = f"models of type {entry!r} have no entry in sources/hf/adapters.py"
+        scores = f"models of type {entry!r} have no entry (docs/howto/adding.md)"
     if scores:  # queries and keys do not determine them
         reasons |= dict.fromkeys(HEAD_FAMILIES, scores)
     if reason := logits.missing_head(adapter, class_name):
@@ -103,7 +104,7 @@ def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
     if plan.heads or loaded.reads_text:
         guards.check_window(loaded, plan.config.window, plan.measure.projected_head)
     if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):
-        raise UserError(f"measure.families: {reason}; leave {logits.FAMILY} out")
+        raise UserError(f"{reason}; leave the family {logits.FAMILY} out")
 
 
 def check_distinct(digests: dict[int, str]) -> None:
@@ -112,7 +113,8 @@ def check_distinct(digests: dict[int, str]) -> None:
     for step, digest in sorted(digests.items()):
         if (first := steps.setdefault(digest, step)) != step:
             what = f"steps {first} and {step} hold the same weights"
-            raise UserError(f"{what}; remove the wrong step from pretrained.revisions")
+            advice = "remove the wrong step from pretrained.revisions"
+            raise SettingError(f"{what}; {advice}", "pretrained.revisions")
 
 
 def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
@@ -132,7 +134,10 @@ def measure_revision(
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
-    pattern, unembedding, findings = check_numbers(plan, loaded, last)
+    with report_stage(
+        "checking the model" if plan.printed else "measure_model: checking the model"
+    ):
+        pattern, unembedding, findings = check_numbers(plan, loaded, last)
     findings["model"] = describe_revision(loaded, plan.config)
     if last and plan.printed:  # before the long part begins
         for key, value in (windows.attributes | findings).items():
@@ -140,36 +145,34 @@ def measure_revision(
             print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
 
-    def measure_batch(g: int, size: int, again: bool) -> Measured:
-        """Measure a batch, `size` windows in a pass.
-
-        `again` measures all positions without null models, and attention without a fused kernel.
-        """
-        settings = dataclasses.replace(measure, nulls=()) if again else measure
+    def measure_batch(g: int) -> tuple[Measured, Read]:
         inputs = [windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]]
-        inputs_ZWT = np.stack(inputs[: len(input_names(settings))])
-        sets = slice(1 if again else None)
-        read = read_activations(loaded, inputs_ZWT, size, plan.heads, again, plan.reported)
-        if residuals and not again:
+        inputs_ZWT = np.stack(inputs[: len(input_names(measure))])
+        with report_stage(f"{label}reading batch {g + 1} of {measure.batches}"):
+            read = read_activations(loaded, inputs_ZWT, size, plan.heads, reported=plan.reported)
+        if residuals:
             residuals.keep(step, g, read.resid_ZLBTD[0])
         read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
         if unembedding is not None:
             read = read._replace(target_ZBT=logits.next_tokens(inputs_ZWT, windows.fixed_T))
         others = residuals.compared(step, g) if residuals else {}
-        picks_SP = windows.probe.picks_SGP[sets, g]
-        return activations.measure_batch(g, read, others, picks_SP, visible[sets], settings)
+        picks_SP = windows.probe.picks_SGP[:, g]
+        return activations.measure_batch(g, read, others, picks_SP, visible, measure), read
 
     size, batches = plan.config.pretrained.batch_size, []
-    label = "" if plan.printed else "measure_model"
-    with progress_bar(None, label, "batch", total=measure.batches + last) as progress:
+    label = "" if plan.printed else "measure_model: "
+    with progress_bar(None, label.rstrip(": "), "batch", total=measure.batches) as progress:
         for g in range(measure.batches):
-            batches.append(measure_batch(g, size, False))
+            measured, read = measure_batch(g)
+            batches.append(measured)
             progress.update()
             if last and g == 0:
-                again = measure_batch(g, 1 if size > 1 else 2, True)
-                floor = guards.noise_floor(batches[0].values, again.values)
-                findings["noise_floor"] = json.dumps(floor)
-                progress.update()
+                with report_stage(f"{label}reading some windows again, for the noise floor"):
+                    others = residuals.compared(step, g) if residuals else {}
+                    again = read_again(plan, loaded, read)
+                    findings["noise_floor"] = find_noise(plan, measured, again, others, visible[:1])
+                    del again
+            del read  # before the next batch is read
     measured = activations.join_batches(batches)
     values = residuals.mark_missing(step, measured.values) if residuals else measured.values
     attributes = as_attributes(findings) | plan.attributes
@@ -178,6 +181,36 @@ def measure_revision(
     head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
     table = table.assign(kept_vectors.label_vectors(*head_vectors))
     return residuals.annotate(step, table) if residuals else table
+
+
+def read_again(plan: Plan, loaded: PretrainedModel, read: Read) -> Read:
+    """Move the vectors of a batch as far as they move in another pass.
+
+    Some windows are read again, in passes of another size and without a fused kernel. How far each
+    of their vectors moves is added to the vector at its position in every window.
+    """
+    tokens_WT, size = plan.windows.probe.tokens_GWT[0], plan.config.pretrained.batch_size
+    few = max(1, len(tokens_WT) // AGAIN)
+    options = {"heads": plan.heads, "plain": True, "reported": plan.reported}
+    again = read_activations(loaded, tokens_WT[None, :few], 1 if size > 1 else 2, **options)
+    which_W, moved = np.arange(len(tokens_WT)) % few, {}
+    for name in ("resid_ZLBTD", "q_ZNBTHK", "k_ZNBTHK"):
+        if (x := getattr(read, name)) is not None:
+            move = getattr(again, name)[0] - x[0, :, :few]
+            moved[name] = (x[0] + move[:, which_W])[None]
+    if read.target_ZBT is not None:
+        moved["target_ZBT"] = read.target_ZBT[:1]
+    return read._replace(**moved)
+
+
+def find_noise(
+    plan: Plan, measured: Measured, again: Read, others: dict[str, Any], visible: np.ndarray
+) -> str:
+    """Measure the moved vectors of the first batch; return how far each quantity moves, as JSON."""
+    settings = dataclasses.replace(plan.measure, nulls=())
+    picks_SP = plan.windows.probe.picks_SGP[:1, 0]
+    moved = activations.measure_batch(0, again, others, picks_SP, visible, settings)
+    return json.dumps(guards.noise_floor(measured.values, moved.values))
 
 
 def check_numbers(

@@ -1,8 +1,10 @@
-"""Read separate texts, those of one length together: vectors of tokens, and of whole texts.
+"""Read separate texts, several in a pass: vectors of tokens, and of whole texts.
 
-No text is padded, so no vector depends on padding. Letters: M picked tokens, U texts.
+Texts of several lengths are padded to one where it changes no vector of the model, which is tried
+out; otherwise those of one length are read together. Letters: M picked tokens, U texts.
 """
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,33 +16,43 @@ from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.sources import arrays
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.hf import guards
-from anisoscope.sources.hf.extract import check_finite_activations, residual_stream, to_array
-from anisoscope.sources.hf.load_model import PretrainedModel
+from anisoscope.sources.hf.extract import (
+    check_finite_activations,
+    check_positions,
+    residual_stream,
+    to_array,
+)
+from anisoscope.sources.hf.input_texts import Text
+from anisoscope.sources.hf.load_model import PretrainedModel, tokens_per_position
 from anisoscope.sources.hf.revision import as_attributes
 from anisoscope.sources.hf.token_windows import (
     SPECIAL,
-    Text,
     check_unknown,
     special_frame,
     special_ids,
+    tokens_at_positions,
 )
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.progress import progress_bar
+from anisoscope.utils.progress import progress_bar, report_stage
 
 # mean over the tokens of a text; its last token; its first token, a special one
 POOLS = ("mean", "last", "cls")
-OFFERED = 2  # tokens drawn per token measured
+OFFERED = 2  # positions drawn per position measured
+LONGEST = 64  # characters that are read of a text for each token of the window
+PADDED = 1e-4  # how far padding may move a vector, relative to its length
 TOKENS = "tokens"  # vectors of picked tokens, beside those of pools
 
 
 class Tokens(NamedTuple):
-    """Tokens of the drawn texts, one text after another."""
+    """Tokens of the drawn texts, and their positions, one text after another."""
 
     ids: list[np.ndarray]
+    count_U: np.ndarray  # positions of each text: fewer than tokens where several share one
     special_N: np.ndarray  # True at special tokens
-    text_N: np.ndarray  # the number of each token's text
-    position_N: np.ndarray  # its position in this text
-    empty: int  # texts without a token, left out
+    text_N: np.ndarray  # the number of each position's text
+    position_N: np.ndarray  # its place in this text
+    empty: int  # texts without a position, left out
+    pad: int  # the token that pads
 
 
 def measure_texts(
@@ -54,11 +66,15 @@ def measure_texts(
     if "cls" in pools and not special_frame(tokenizer)[0]:
         why = "this tokenizer puts no special token before a text"
         raise UserError(f"pool=cls: {why}; name another pool")
-    tokens = draw_texts(text.parts, tokenizer, config, bool(pools))
-    checks = check_tokens(loaded, tokenizer, tokens)
+    joined = tokens_per_position(loaded.model.config)
+    with report_stage("measure_model: reading the texts"):
+        tokens = draw_texts(text.parts, tokenizer, config, bool(pools), joined)
+    with report_stage("measure_model: checking the model"):
+        checks = check_tokens(loaded, tokenizer, tokens)
     picks = pick_tokens(tokens, config.measure)
     rows_M = np.unique(np.concatenate([*picks.values()]))
-    vectors = read_text_vectors(loaded, tokens, rows_M, pools, config.pretrained.batch_size)
+    most = config.pretrained.batch_size * config.window
+    vectors = read_text_vectors(loaded, tokens, rows_M, pools, most)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
     return table.assign_attrs(
         as_attributes(loaded.attributes) | checks,
@@ -71,31 +87,42 @@ def measure_texts(
     )
 
 
-def draw_texts(parts: list[str], tokenizer: Any, config: PretrainedConfig, pooled: bool) -> Tokens:
-    """Draw texts in random order, cut to the window, until there are enough tokens.
+def draw_texts(
+    parts: list[str], tokenizer: Any, config: PretrainedConfig, pooled: bool, joined: int = 1
+) -> Tokens:
+    """Draw texts in random order, cut to the window, until there are enough positions.
 
-    Where texts are `pooled`, there must be enough texts too.
+    Where texts are `pooled`, there must be enough texts too. `joined` tokens share a position.
     """
     measure, ids, count, empty = config.measure, [], 0, 0
     points, special = measure.points * measure.batches, config.special_tokens
     end = special_frame(tokenizer)[1] if special else []
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
-        tokens = tokenizer(parts[number], add_special_tokens=special, verbose=False)["input_ids"]
-        if not tokens:
+        part = parts[number][: LONGEST * config.window]
+        tokens = tokenizer(part, add_special_tokens=special, verbose=False)["input_ids"]
+        if len(tokens) < joined:
             empty += 1
             continue
         if len(tokens) > config.window:
             tokens = tokens[: config.window - len(end)] + end
         ids.append(np.asarray(tokens, np.int32))
-        count += len(ids[-1])
+        count += len(tokens) // joined
         if count >= OFFERED * points and not (pooled and len(ids) < points):
             break
     if not ids:
         raise UserError(f"texts: none of {len(parts)} has a token; pass longer texts")
-    text_N = np.repeat(np.arange(len(ids)), [len(ids_T) for ids_T in ids])
-    position_N = np.concatenate([np.arange(len(ids_T)) for ids_T in ids])
-    special_N = np.isin(np.concatenate(ids), special_ids(tokenizer))
-    return Tokens(ids, special_N, text_N, position_N, empty)
+    count_U = np.array([len(ids_T) // joined for ids_T in ids])
+    special = special_ids(tokenizer)
+    special_N = np.concatenate(
+        [
+            tokens_at_positions(np.isin(ids_T[: count * joined], special), joined).any(-1)
+            for ids_T, count in zip(ids, count_U, strict=True)
+        ]
+    )
+    text_N = np.repeat(np.arange(len(ids)), count_U)
+    position_N = np.concatenate([np.arange(count) for count in count_U])
+    pad = tokenizer.pad_token_id or 0
+    return Tokens(ids, count_U, special_N, text_N, position_N, empty, pad)
 
 
 def check_tokens(loaded: PretrainedModel, tokenizer: Any, tokens: Tokens) -> dict[str, Any]:
@@ -126,33 +153,76 @@ def read_text_vectors(
     tokens: Tokens,
     rows_M: np.ndarray,
     pools: tuple[str, ...],
-    batch_size: int,
+    most: int,
 ) -> dict[str, np.ndarray]:
-    """Read the vectors of tokens `rows_M`, and of each text under each pool.
+    """Read the vectors of positions `rows_M`, and of each text under each pool.
 
-    Return {TOKENS or pool: (layer, token or text, D) in float32}. UserError where a number is not
-    finite.
+    A pass has `most` tokens. Return {TOKENS or pool: (layer, position or text, D) in float32}.
+    UserError where a number is not finite.
     """
-    length_U, vectors, batches = np.array([len(ids_T) for ids_T in tokens.ids]), {}, []
-    for length in np.unique(length_U):
-        text_U = np.flatnonzero(length_U == length)
-        batches += np.split(text_U, range(batch_size, len(text_U), batch_size))
+    vectors: dict[str, np.ndarray] = {}
     text_M, position_M = tokens.text_N[rows_M], tokens.position_N[rows_M]
-    for text_B in progress_bar(batches, "measure_model: read", "batch"):
-        layers, _ = residual_stream(loaded, np.stack([tokens.ids[u] for u in text_B]))
+    passes = plan_passes(tokens, most, is_padding_harmless(loaded, tokens))
+    for text_B in progress_bar(passes, "measure_model: read", "pass"):
+        layers = read_pass(loaded, tokens, text_B)
         if not vectors:
             shape = len(layers), len(tokens.ids), layers[0].shape[-1]
             vectors = {pool: np.empty(shape, np.float32) for pool in pools}
             vectors[TOKENS] = np.empty((shape[0], len(rows_M), shape[2]), np.float32)
-        for n, x_BTD in enumerate(map(to_array, layers)):
-            check_finite_activations(x_BTD, loaded, f"the residual stream of layer {n}")
-            for u, x_TD in zip(text_B, x_BTD, strict=True):
-                slots = slice(*np.searchsorted(text_M, (u, u + 1)))
-                vectors[TOKENS][n, slots] = x_TD[position_M[slots]]
-                for pool in pools:
-                    ends = {"last": -1, "cls": 0}
-                    vectors[pool][n, u] = x_TD.mean(0) if pool == "mean" else x_TD[ends[pool]]
+        for (n, x_BTD), (b, u) in itertools.product(enumerate(layers), enumerate(text_B)):
+            x_TD = x_BTD[b, : tokens.count_U[u]]
+            check_finite_activations(x_TD, loaded, f"the residual stream of layer {n}")
+            slots = slice(*np.searchsorted(text_M, (u, u + 1)))
+            vectors[TOKENS][n, slots] = x_TD[position_M[slots]]
+            for pool in pools:
+                ends = {"last": -1, "cls": 0}
+                vectors[pool][n, u] = x_TD.mean(0) if pool == "mean" else x_TD[ends[pool]]
     return vectors
+
+
+def plan_passes(tokens: Tokens, most: int, padded: bool) -> list[list[int]]:
+    """Gather texts of like length into passes of at most `most` tokens, padding included."""
+    passes: list[list[int]] = []
+    length_U = [len(ids_T) for ids_T in tokens.ids]
+    for u in np.argsort(length_U, kind="stable").tolist():
+        last = passes[-1] if passes else []
+        fits = (len(last) + 1) * length_U[u] <= most
+        if last and fits and (padded or length_U[last[0]] == length_U[u]):
+            last.append(u)
+        else:
+            passes.append([u])
+    return passes
+
+
+def read_pass(loaded: PretrainedModel, tokens: Tokens, text_B: list[int]) -> list[np.ndarray]:
+    """Read texts in one pass, padded behind to the longest; return every layer (B, T, D)."""
+    length_B = np.array([len(tokens.ids[u]) for u in text_B])
+    mask_BT = np.arange(length_B.max()) < length_B[:, None]
+    ids_BT = np.full(mask_BT.shape, tokens.pad, np.int32)
+    ids_BT[mask_BT] = np.concatenate([tokens.ids[u] for u in text_B])
+    layers, _ = residual_stream(loaded, ids_BT, mask_BT=mask_BT)
+    check_positions(loaded, ids_BT.shape[1], layers[0].shape[1])
+    return [to_array(x_BTD) for x_BTD in layers]
+
+
+def is_padding_harmless(loaded: PretrainedModel, tokens: Tokens) -> bool:
+    """Return whether the shortest text, padded to the longest, has the vectors that it has alone.
+
+    In half precision rounding could hide what padding changes, so nothing is padded there.
+    """
+    length_U = [len(ids_T) for ids_T in tokens.ids]
+    pair = [int(np.argmin(length_U)), int(np.argmax(length_U))]
+    if length_U[pair[0]] == length_U[pair[1]] or loaded.attributes["computed_in"] != "float32":
+        return False
+    together = read_pass(loaded, tokens, pair)
+    for b, u in enumerate(pair):
+        alone, count = read_pass(loaded, tokens, [u]), tokens.count_U[u]
+        for x_BTD, y_BTD in zip(together, alone, strict=True):
+            x_TD, y_TD = x_BTD[b, :count], y_BTD[0, :count]
+            move_T = np.linalg.norm(x_TD - y_TD, axis=-1)
+            if not (move_T <= PADDED * np.linalg.norm(y_TD, axis=-1)).all():
+                return False
+    return True
 
 
 def measure_vectors(

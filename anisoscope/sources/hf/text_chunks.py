@@ -11,9 +11,10 @@ import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import SettingError
 
 SPACE = "Ġ"  # as byte-level tokenizers write it
+BYTES = 3, 258  # the first and last token of a byte in ByT5
 FAR = 10**9  # larger than any distance of two positions
 # chunk -> the byte after the token at every position; 0: a token without text
 Ends = Callable[[bytes], np.ndarray]
@@ -58,8 +59,9 @@ def common_points(
         while (rows_M3[:, 1:] > 0).all(1).sum() < share or len(used) < 2:
             chunk = next(chunks, None)
             if chunk is None:
-                what = "--similarity: tokens of both models end together at too few places"
-                raise UserError(f"{what}; lower measure.points, or pass a longer text")
+                what = "tokens of both models end together at too few places"
+                advice = "lower measure.points, or pass a longer text"
+                raise SettingError(f"{what}; {advice}", "measure.points")
             places_M2 = shared_ends(ends[0](chunk), ends[1](chunk))
             number_M = np.full(len(places_M2), len(used))
             rows_M3 = np.concatenate([rows_M3, np.column_stack([number_M, places_M2])])
@@ -90,6 +92,16 @@ def token_ends(text: str, offsets: list[tuple[int, int]], names: list[str]) -> n
         ends.append(after_C[end] if known else 0)
         following = start if start < end else following
     return np.array(ends[::-1])
+
+
+def byte_ends(chunk: bytes, ids: list[int]) -> np.ndarray:
+    """Return the byte after each token of ByT5, whose token is a byte; 0 at special tokens.
+
+    No end is known of a chunk that spells a special token.
+    """
+    is_byte = np.array([BYTES[0] <= number <= BYTES[1] for number in ids])
+    ends = np.where(is_byte, np.cumsum(is_byte), 0)
+    return ends if is_byte.sum() == len(chunk) else np.zeros_like(ends)
 
 
 def shared_ends(first_A: np.ndarray, second_B: np.ndarray) -> np.ndarray:

@@ -1,32 +1,27 @@
-"""Read texts, cut them into equal windows of tokens without padding, and pick positions.
+"""Cut texts into equal windows of tokens without padding, and pick positions.
 
 Letters: G batches of windows, S sets of positions.
 """
 
-import codecs
-import hashlib
-import os
-import re
-from collections.abc import Mapping
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_probe
-from anisoscope.utils.errors import UserError
-from anisoscope.utils.files import user_path
+from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.settings import replace
 
 LONGEST = 8_000_000  # bytes of the validation split that are read
 SAMPLE = 1_000_000  # characters for the estimate of token length
 ENDS = 6  # bytes of characters cut at the two ends of a split, at most three each
+CHARACTERS = 16  # of a text that are read for each token needed
 UNKNOWN = 0.1  # share of unknown tokens above which tokenizer and text do not match
 SPLIT = "the validation split"
-BREAK = "\n\n"  # separates joined texts
-LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form feeds and U+2028
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
 
@@ -51,42 +46,6 @@ class InputWindows(NamedTuple):
         return max(len(self.counts_V) - 1, int(self.probe.tokens_GWT.max()), self.mask_token or 0)
 
 
-class Text(NamedTuple):
-    """Joined texts, with the name that tables record, and each text."""
-
-    name: str
-    content: str
-    parts: list[str]
-
-    @property
-    def sha256(self) -> str:
-        return hashlib.sha256(self.content.encode()).hexdigest()
-
-
-def read_texts(texts: Any) -> Text:
-    """Read all texts; the texts of a file are its lines."""
-    if isinstance(texts, str | os.PathLike):
-        path = user_path(texts)
-        if not os.path.isfile(path):
-            what = f"texts: no file {os.fspath(texts)[:40]!r} exists"
-            raise UserError(f"{what}; pass a list of texts, or a file's path")
-        try:
-            content = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
-        except UnicodeDecodeError as error:
-            raise UserError(f"texts: {path} is not UTF-8; pass a list of texts") from error
-        return Text(path.name, content, [x for x in LINE_ENDS.split(content) if x.strip()])
-    columns = getattr(texts, "column_names", getattr(texts, "columns", None))
-    columns = texts if isinstance(texts, Mapping) else columns
-    if isinstance(texts, Mapping) or (columns is not None and "text" not in columns):
-        what = f"no column is named text, only {', '.join(map(str, columns))[:40]}"
-        raise UserError(f"texts: {what}; pass a list of texts, one split or a column")
-    parts = list(texts if columns is None else texts["text"])
-    for number, part in enumerate(parts):
-        if not isinstance(part, str):
-            raise UserError(f"texts: number {number} is a {type(part).__name__}; pass strings")
-    return Text(f"{len(parts)} texts", BREAK.join(parts), parts)
-
-
 def validation_text(corpus: Corpus) -> str:
     """Decode the validation split; bytes that are not UTF-8 are dropped and reported."""
     content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST]].tobytes()
@@ -94,6 +53,26 @@ def validation_text(corpus: Corpus) -> str:
     if (lost := len(content) - len(text.encode())) > ENDS:
         print(f"{lost:,} of {len(content):,} bytes are not UTF-8 and left out")
     return text
+
+
+def needed_tokens(config: PretrainedConfig, tokens_per_position: int = 1) -> int:
+    """Return how many tokens the windows of all batches have."""
+    measure, context = config.measure, config.window // tokens_per_position
+    windows = measure.folds * -(-(measure.points // measure.folds) // max(context - 1, 1))
+    return measure.batches * windows * config.window
+
+
+def check_length(characters: int, config: PretrainedConfig) -> None:
+    """Refuse, before anything is read, a text that is too short whatever the tokenizer is.
+
+    A character is at most four bytes, and a token at least one.
+    """
+    if 4 * characters < (needed := needed_tokens(config)):
+        measure, names = config.measure, ("measure.points", "measure.batches")
+        what = f"the text has {characters:,} characters; measure.points={measure.points} x "
+        what += f"measure.batches={measure.batches} in windows of {config.window} need {needed:,}"
+        advice = "lower measure.points, measure.batches or window, or take a longer text"
+        raise SettingError(f"{what} tokens: {advice}", *names)
 
 
 def cut_token_windows(
@@ -214,8 +193,10 @@ def unknown_token(tokenizer: Any) -> int | None:
 
 
 def special_ids(tokenizer: Any) -> list[int]:
-    """Return the ids of special tokens, without that of unknown text."""
-    return sorted({*tokenizer.all_special_ids} - {unknown_token(tokenizer)})
+    """Return the ids of special tokens, also of those without a role, but not of unknown text."""
+    tokens = getattr(tokenizer, "added_tokens_decoder", {})
+    added = {number for number, token in tokens.items() if token.special}
+    return sorted({*tokenizer.all_special_ids, *added} - {unknown_token(tokenizer)})
 
 
 def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
@@ -226,6 +207,38 @@ def special_frame(tokenizer: Any) -> tuple[list[int], list[int]]:
         if framed[start : start + len(bare)] == bare:
             return framed[:start], framed[start + len(bare) :]
     raise UserError("the tokenizer changes a text by special tokens; leave special_tokens out")
+
+
+def check_frames(tokenizer: Any, texts: list[str]) -> None:
+    """Refuse texts that have the tokenizer's begin or end; warn where it has lost them."""
+    before, after = special_frame(tokenizer)
+    begin, end = (tokenizer.convert_ids_to_tokens(ids) for ids in (before[:1], after[-1:]))
+    for number, text in enumerate(texts):
+        for verb, token, found in (
+            ("begins", begin, begin and text.lstrip().startswith(begin[0])),
+            ("ends", end, end and text.rstrip().endswith(end[0])),
+        ):
+            if found:
+                why = f"{verb} with {token[0]}, which special_tokens=True adds"
+                raise UserError(f"texts: number {number} {why}; remove it from the text")
+    settings = _stored_settings(tokenizer)
+    for name, ids in (("bos", before), ("eos", after)):
+        own = getattr(tokenizer, f"{name}_token_id", None)
+        if settings.get(f"add_{name}_token") and own is not None and own not in ids:
+            what = (
+                f"tokenizer_config.json has add_{name}_token, but the tokenizer adds no such token"
+            )
+            advice = "transformers 5 reads tokenizer.json alone"
+            warnings.warn(f"{what}: {advice}; set its post_processor", stacklevel=5)
+
+
+def _stored_settings(tokenizer: Any) -> dict[str, Any]:
+    """Read the tokenizer_config.json that a tokenizer was loaded from, some of which is dropped."""
+    try:
+        name = tokenizer.name_or_path
+        return get_tokenizer_config(name, local_files_only=True) if name else {}
+    except (AttributeError, OSError, ValueError):  # a tokenizer without a file
+        return {}
 
 
 def set_window(text: str, tokenizer: Any, config: PretrainedConfig) -> PretrainedConfig:
@@ -250,7 +263,8 @@ def add_ordinary(
         ordinary = np.flatnonzero(~special_GJP[batch, fold])
         if len(ordinary) < share:
             advice = f"lower measure.points to {measure.folds * len(ordinary)}"
-            raise UserError(f"a fold has {len(ordinary)} of {share} ordinary tokens; {advice}")
+            what = f"a fold has {len(ordinary)} of {share} ordinary tokens"
+            raise SettingError(f"{what}; {advice}", "measure.points")
         picks[batch, fold] = fold * special_GJP.shape[2] + rng.permutation(ordinary)[:share]
     picks_SGP = np.concatenate([probe.picks_SGP, picks.reshape(1, len(special_GWP), -1)])
     return (*POSITION_SETS, SPECIAL), probe._replace(picks_SGP=picks_SGP)

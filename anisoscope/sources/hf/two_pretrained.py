@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+import transformers
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
@@ -21,11 +22,14 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.sources import two_models
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
+from anisoscope.sources.hf.input_texts import read_texts
 from anisoscope.sources.hf.load_model import PretrainedModel
-from anisoscope.sources.hf.measure_model import as_arguments, evaluation_mode, open_model
+from anisoscope.sources.hf.measure_model import as_arguments, open_model
+from anisoscope.sources.hf.memory_model import evaluation_mode
 from anisoscope.sources.hf.text_chunks import (
     CommonPoints,
     Ends,
+    byte_ends,
     common_points,
     draw_chunks,
     token_ends,
@@ -33,7 +37,6 @@ from anisoscope.sources.hf.text_chunks import (
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
     encode_text,
-    read_texts,
     set_window,
     special_frame,
     validation_text,
@@ -127,19 +130,26 @@ def make_side(
     """Describe how a loaded model reads the chunks of a text."""
     if loaded.adapter.tokens_per_position:
         why = "several tokens share a position"
-        raise UserError(f"--similarity={name}: {why}; name another model")
-    special = config.special_tokens
-    window = set_window(validation_text(corpus), tokenizer, config).window
+        raise UserError(f"{name}: {why}; name another model")
+    special, by_bytes = config.special_tokens, reads_bytes(name, tokenizer)
+    window = config.window
+    if config.characters is not None:
+        window = set_window(validation_text(corpus), tokenizer, config).window
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
 
     def tokenize(chunk: bytes) -> dict[str, Any]:
         return tokenizer(
-            chunk.decode(), add_special_tokens=special, return_offsets_mapping=True, verbose=False
+            chunk.decode(),
+            add_special_tokens=special,
+            return_offsets_mapping=not by_bytes,
+            verbose=False,
         )
 
     def ends(chunk: bytes) -> np.ndarray:
         tokens = tokenize(chunk)
         names = tokenizer.convert_ids_to_tokens(tokens["input_ids"])
+        if by_bytes:
+            return byte_ends(chunk, tokens["input_ids"])
         return token_ends(chunk.decode(), tokens["offset_mapping"], names)
 
     def vectors(chunk: bytes) -> np.ndarray:
@@ -167,6 +177,15 @@ def make_side(
     ids_CT = np.array([row[: min(map(len, ids))] for row in ids])
     cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
     return side._replace(description=f"{description}; clamped: {cut}")
+
+
+def reads_bytes(name: str, tokenizer: Any) -> bool:
+    """Return whether a token is a byte; UserError where a tokenizer does not say where tokens end."""
+    by_bytes = isinstance(tokenizer, transformers.ByT5Tokenizer)
+    if not (tokenizer.is_fast or by_bytes):
+        what = f"{name}: {type(tokenizer).__name__} does not say where its tokens end"
+        raise UserError(f"{what}; pass a fast tokenizer (PreTrainedTokenizerFast)")
+    return by_bytes
 
 
 def compare_pretrained(

@@ -15,12 +15,12 @@ from transformers.pytorch_utils import Conv1D
 
 from anisoscope.sources.hf.extract import (
     RESIDUALS,
-    Listener,
     check_finite_activations,
     forward,
     residual_stream,
     to_array,
 )
+from anisoscope.sources.hf.layer_capture import Listener
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.subspaces.tangent_gradients import WRITING, Gradients, Rows, TangentWindows
 from anisoscope.subspaces.tangent_quantities import MATRICES

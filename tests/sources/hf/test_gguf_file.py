@@ -10,11 +10,12 @@ import transformers
 from tokenizers import Tokenizer, models
 from tokenizers.pre_tokenizers import ByteLevel
 
-from anisoscope.sources.hf import gguf_file
+from anisoscope.sources.hf import gguf_file, load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
 TOKENS = [*tiny_models.SPECIAL, *tiny_models.LETTERS]
+SPLIT = "split.count"
 FACTORS = np.array([1, 4, 8, 8], np.float32)
 
 
@@ -112,6 +113,25 @@ def test_rotary_frequencies_are_divided_by_the_factors_of_the_file(tmp_path):
 def test_what_is_not_applied_is_refused_by_name(tmp_path, keys, tensors, words):
     with pytest.raises(UserError, match=f"transformers ignores .*{words}.*; name another file"):
         loaded(tmp_path / "a.gguf", keys, tensors)
+
+
+def test_a_header_is_parsed_once(tmp_path, monkeypatch):
+    """Whoever asks: the settings, the checks, or the weights."""
+    path, parsed, reader = tmp_path / "a.gguf", [], gguf_file._GGUFReader
+    write(path, tiny_models.model("llama"), {}, {})
+    monkeypatch.setattr(gguf_file, "_GGUFReader", lambda name: parsed.append(name) or reader(name))
+    load_model.read_settings(pretrained_weights.find_weights(str(path), None))
+    tiny_models.load(path)
+    assert parsed == [str(path)]
+    assert gguf.GGUFReader is reader
+
+
+def test_a_part_of_a_file_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "a-00001-of-00002.gguf"
+    monkeypatch.setattr(gguf.GGUFWriter, "add_name", lambda self, _: self.add_uint16(SPLIT, 2))
+    write(path, tiny_models.model("llama"), {}, {})
+    with pytest.raises(UserError, match=r"is one of 2 files; join them with llama-gguf-split"):
+        tiny_models.load(path)
 
 
 @pytest.mark.parametrize("splitting", ["", "gpt-2", "qwen2", "smollm", "deepseek-coder"])

@@ -97,7 +97,7 @@ def test_the_bits_of_a_masked_model_are_its_loss_at_masked_tokens():
     with torch.no_grad():
         own = loaded.model(input_ids=ids, labels=labels).loss.item() / np.log(2)
     assert found["bits_per_byte"] == pytest.approx(own, rel=1e-4)  # a letter is a byte
-    assert found["bits_of"] == guards.MASKED_TOKEN
+    assert found["bits_of"] == f"{guards.MASKED_TOKEN}, {masked_WT.sum()} tokens"
 
 
 def test_what_has_no_loss_says_so():

@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import shutil
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -16,16 +15,15 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.results import joined_files
-from anisoscope.sources.hf import guards, measure_model, pretrained_weights, token_windows
-from anisoscope.utils.errors import UserError
+from anisoscope.sources.hf import guards, measure_model, memory_model, pretrained_weights
+from anisoscope.sources.hf.extract import read_activations
+from anisoscope.utils.errors import SettingError, UserError
 from tests.program import run_examples
 from tests.sources.hf import tiny_models
 
 SMALL = {"window": 16, "points": 64, "batches": 2}
 QUICK = SMALL | {"batches": 1, "families": "similarity", "nulls": ()}
 FAMILIES = ("spectrum", "leading", "comparison", "attention")
-HOOKS = ("_forward_hooks", "_forward_pre_hooks")
-HOOKS += ("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs")
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +72,8 @@ def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_pa
 
 
 def parts(model):
-    """All that must stay: of every module, of the settings, and of every weight."""
-    modules = {
-        path: (module.training, [dict(getattr(module, x)) for x in HOOKS], sorted(vars(module)))
-        for path, module in model.named_modules()
-    }
+    """All that must stay: modes of modules, settings, and every weight."""
+    modules = {path: module.training for path, module in model.named_modules()}
     weights = {
         name: (x.requires_grad, x.dtype, id(x), None if x.grad is None else x.grad.abs().sum())
         for name, x in model.named_parameters()
@@ -108,9 +103,8 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
     def table(plan, loaded, *given, **named):
         assert not loaded.model.config.use_cache
         assert levels() == [logging.ERROR, logging.CRITICAL]
-        # by it the library leaves hooks behind
         guards.check_attention(loaded, plan.windows.probe.tokens_GWT[0, :2])
-        raise UserError("measure.points is wrong")
+        raise SettingError("measure.points is wrong", "measure.points")
 
     given = QUICK | {"families": "attention", "tokenizer": tiny_models.tokenizer()}
     if broken:
@@ -122,9 +116,10 @@ def test_a_model_stays_what_it_was(valid, monkeypatch, broken):
             anisoscope.measure_model(model, [valid], **given)
     assert (parts(model), levels()) == before
     assert modes
+    assert handle.id in first._forward_hooks
     assert not any(modes)  # no dropout
     handle.remove()
-    assert not first._forward_hooks
+    assert handle.id not in first._forward_hooks
 
 
 def test_an_encoder_in_half_precision_with_special_tokens(valid):
@@ -139,33 +134,7 @@ def test_an_encoder_in_half_precision_with_special_tokens(valid):
     assert found.anisotropy.sel(statistic="mean").notnull().all()
     llama = tiny_models.model("llama").to(torch.bfloat16)
     with pytest.warns(UserWarning, match="frequencies are rounded to bfloat16"):
-        measure_model.model_in_memory(llama, tokenizer)
-
-
-class Rows(NamedTuple):
-    """As datasets.Dataset."""
-
-    column_names: list[str]
-
-    def __getitem__(self, name):
-        return {"text": ["a", "b"]}[name]
-
-
-def test_a_text_is_a_file_or_texts_or_a_column(tmp_path):
-    content, path = "é \u2028 \x0c \x85\r\n\n\nb", tmp_path / "text.txt"
-    path.write_bytes(b"\xef\xbb\xbf" + content.encode())
-    for given in (path, str(path)):
-        assert token_windows.read_texts(given) == ("text.txt", content, ["é \u2028 \x0c \x85", "b"])
-    assert token_windows.read_texts(iter(["a", "b"])) == ("2 texts", "a\n\nb", ["a", "b"])
-    assert token_windows.read_texts(Rows(["id", "text"])).parts == ["a", "b"]
-    path.write_bytes(b"caf\xe9 ")
-    for given, words in (
-        ({"train": Rows([])}, "no column is named text, only train"),
-        (Rows(["id", "body"]), "no column is named text, only id, body"),
-        (path, "is not UTF-8"),
-    ):
-        with pytest.raises(UserError, match=words):
-            token_windows.read_texts(given)
+        memory_model.model_in_memory(llama, tokenizer)
 
 
 FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": True}
@@ -175,10 +144,15 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
     ("changes", "words"),
     [
         ({"tokenizer": lambda text: [1]}, "pass its tokenizer of transformers"),
-        (FRAMED | {"texts": ["a", "<s>a</s>"]}, "number 1 begins with <s>"),
+        (FRAMED | {"texts": ["a" * 900, "<s>a</s>"]}, "number 1 begins with <s>"),
         ({"families": "frequency"}, "'frequency' cannot be measured of a model"),
         ({"nulls": "untrained"}, "'untrained' cannot be made of a model"),
         ({"window": 65}, "window is 65, this model has 64 positions"),
+        ({"window": 10**9}, "the text has .* characters; .* need .* tokens: lower points"),
+        ({"points": 100}, "^points is 100; choose a multiple of 8"),
+        ({"batch_size": 0}, "^batch_size is 0; it must be at least 1"),
+        ({"batch_size": 2.5}, "^batch_size is 2.5, not int"),
+        ({"model": ""}, "model is an empty name"),
         ({"pool": "cls"}, "pass special_tokens=True"),
         ({"pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),
         ({"pool": "mean", "families": "attention"}, "'attention' cannot be measured of separate"),
@@ -196,20 +170,66 @@ def test_what_cannot_be_measured_is_one_line(valid, changes, words):
     assert len(str(error.value).splitlines()) == 1
 
 
+def small(name, **settings):
+    """A model of a class, small and random."""
+    made = getattr(transformers, name)
+    return made(made.config_class(**settings | {"vocab_size": tiny_models.VOCABULARY})).eval()
+
+
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
+BART = {"d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "max_position_embeddings": 64}
+BART |= {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 48}
+
+
+def llava():
+    vision = {"image_size": 8, "patch_size": 4, "num_hidden_layers": 1}
+    parts = {"vision_config": transformers.CLIPVisionConfig(**tiny_models.SIZES | vision)}
+    parts["text_config"] = tiny_models.model("llama").config
+    return transformers.LlavaForConditionalGeneration(transformers.LlavaConfig(**parts)).eval()
+
+
+@pytest.mark.parametrize(
+    ("make", "advice", "part"),
+    [
+        (lambda: small("T5ForConditionalGeneration", **T5), r"model\.get_encoder\(\)", "encoder"),
+        (lambda: small("BartModel", **BART), r"model\.get_encoder\(\)", "encoder"),
+        (llava, r"model\.model\.language_model", "model.language_model"),
+        (lambda: torch.nn.ModuleList([tiny_models.model("gpt2")]), r"model\[0\]", "0"),
+    ],
+    ids=["T5", "BART", "LLaVA", "inside another module"],
+)
+def test_of_a_model_of_several_parts_the_one_to_pass_is_named_and_read(valid, make, advice, part):
+    """In one line; and each layer of what is then passed is what that part reports itself."""
+    model, tokenizer = make(), tiny_models.tokenizer()
+    with pytest.raises(ValueError, match=rf"pass \({advice}, tokenizer\)") as error:
+        anisoscope.measure_model((model, tokenizer), [valid], **QUICK)
+    assert len(str(error.value).splitlines()) == 1
+    part = model.get_submodule(part)
+    loaded = memory_model.model_in_memory(part, tokenizer)
+    ids = tiny_models.tokens()
+    read = read_activations(loaded, ids[None], 4).resid_ZLBTD[0]
+    with torch.no_grad():
+        own = part(input_ids=torch.as_tensor(ids).long(), output_hidden_states=True).hidden_states
+    assert len(read) == len(own)
+    for x, y in zip(read[:-1], own[:-1], strict=True):  # the last is after a final norm
+        np.testing.assert_allclose(x, y.numpy(), atol=1e-5)
+
+
 def test_other_models_in_memory_are_refused(valid):
-    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 4}
-    t5 = transformers.T5Config(**sizes | {"vocab_size": tiny_models.VOCABULARY})
     vit = transformers.ViTConfig(**tiny_models.SIZES | {"image_size": 8, "patch_size": 4})
     damaged = tiny_models.model("gpt2")
     damaged.transformer.wte.weight.data[3, 3] = torch.inf
+    decoder = small("T5ForConditionalGeneration", **T5).get_decoder()
     for model, words in (
-        (transformers.T5ForConditionalGeneration(t5), "pass a T5EncoderModel"),
+        (decoder, "model is a T5Stack; pass"),
         (transformers.ViTModel(vit), "ViTModel reads pixel_values, not text"),
         (damaged, r"weight transformer\.wte\.weight holds numbers that are not finite"),
         (torch.nn.Linear(2, 2), r"model is a Linear; pass a PreTrainedModel .* anisoscope\.record"),
     ):
         with pytest.raises(ValueError, match=words):
             anisoscope.measure_model((model, tiny_models.tokenizer()), [valid], **QUICK)
+    with pytest.raises(ValueError, match=r"a tuple of 1; pass \(model, tokenizer\)"):
+        anisoscope.measure_model((damaged,), [valid], **QUICK)
 
 
 @pytest.mark.parametrize(

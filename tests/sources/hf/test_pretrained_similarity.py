@@ -221,6 +221,23 @@ def test_two_models_are_checked_as_one_is(change, words):
         anisoscope.compare_models(memory, memory, change.pop("texts"), **change)
 
 
+def test_bytes_are_tokens_whose_ends_are_known():
+    """Of ByT5, whose tokenizer gives no offsets; that of another class is refused."""
+    sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
+    config = transformers.T5Config(**sizes | {"vocab_size": 400})
+    model, tokenizer = transformers.T5EncoderModel(config).eval(), transformers.ByT5Tokenizer()
+    options = {"window": 16, "points": 64, "batches": 1, "quiet": True}
+    letters = tiny_models.model("gpt2"), tiny_models.tokenizer()
+    read = [tiny_models.text(6000)]
+    table = anisoscope.compare_models((model, tokenizer), letters, read, **options)
+    assert table.sizes["layer"] == 3
+    for text, ends in (("aé", [1, 2, 3, 0]), ("a</s>b", [0, 0, 0, 0])):
+        chunk, ids = text.encode(), tokenizer(text)["input_ids"]
+        np.testing.assert_array_equal(text_chunks.byte_ends(chunk, ids), ends)
+    with pytest.raises(UserError, match="CanineTokenizer does not say where its tokens end"):
+        two_pretrained.reads_bytes("a", transformers.CanineTokenizer())
+
+
 def test_what_cannot_be_compared_is_refused(world, training, tmp_path):
     letters = str(world / "letters")
     fewer = begin(world, "fewer", training / "step60", points=32)

@@ -1,13 +1,17 @@
 """Separate texts, and several revisions, against what models give themselves."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.sources.hf import separate_texts
+from anisoscope.sources.hf import memory_model, separate_texts
+from anisoscope.sources.hf.load_model import tokens_per_position
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 from tests.sources.hf.test_in_memory import QUICK
@@ -33,7 +37,9 @@ def test_vectors_are_the_model_s_own_of_each_text_alone(kind):
     tokens, picks = draw(120, pooled=True, special_tokens=True)
     rows_M = np.arange(1, len(tokens.special_N), 2)
     pools = separate_texts.POOLS
-    vectors = separate_texts.read_text_vectors(loaded, tokens, rows_M, pools, 8)
+    assert separate_texts.is_padding_harmless(loaded, tokens)
+    assert len({len(tokens.ids[u]) for u in separate_texts.plan_passes(tokens, 96, True)[0]}) > 1
+    vectors = separate_texts.read_text_vectors(loaded, tokens, rows_M, pools, 96)
     with torch.no_grad():
         own = [
             loaded.model(torch.as_tensor(ids[None]).long(), output_hidden_states=True).hidden_states
@@ -86,12 +92,66 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
         anisoscope.measure_model(model, path, **given)
 
 
+def test_texts_are_padded_only_where_no_vector_changes(monkeypatch):
+    """A model that reads what pads, or computes in half precision, reads texts of one length."""
+    loaded, (tokens, _) = tiny_models.loaded("bert"), draw(120)
+    half = loaded._replace(attributes=loaded.attributes | {"computed_in": "bfloat16"})
+    assert not separate_texts.is_padding_harmless(half, tokens)
+    own = loaded.model.forward
+
+    def careless(input_ids, attention_mask, **options):
+        return own(input_ids=input_ids, attention_mask=torch.ones_like(input_ids), **options)
+
+    monkeypatch.setattr(loaded.model, "forward", careless)
+    assert not separate_texts.is_padding_harmless(loaded, tokens)
+    for padded in (False, True):
+        passes, lengths = separate_texts.plan_passes(tokens, 40, padded), []
+        for text_B in passes:
+            lengths.append([len(tokens.ids[u]) for u in text_B])
+            assert len(text_B) * max(lengths[-1]) <= 40
+        assert sorted(itertools.chain(*passes)) == [*range(len(tokens.ids))]
+        assert all(len({*x}) == 1 for x in lengths) != padded
+
+
+@pytest.mark.parametrize("kind", ["BigBird", "CANINE"])
+def test_positions_are_those_of_tokens(kind):
+    """BigBird pads inside to whole blocks; four characters of CANINE share a position."""
+    letters = tiny_models.text(2000)
+    given, sizes = [letters[40 * n :][: 29 + n % 8] for n in range(8)], tiny_models.SIZES
+    if kind == "BigBird":
+        blocks = {"block_size": 4, "num_random_blocks": 1, "sep_token_id": 1}
+        model = transformers.BigBirdModel(transformers.BigBirdConfig(**sizes | blocks)).eval()
+        tokenizer = tiny_models.tokenizer()
+    else:
+        buckets = {"num_hash_buckets": 64}
+        model = transformers.CanineModel(transformers.CanineConfig(**sizes | buckets)).eval()
+        tokenizer = transformers.CanineTokenizer()
+    measure = MeasureConfig(points=64, batches=1, families=("similarity",), nulls=())
+    config = PretrainedConfig(measure=measure, window=40)
+    loaded = memory_model.model_in_memory(model, tokenizer)
+    joined = tokens_per_position(model.config)
+    tokens = separate_texts.draw_texts(given, tokenizer, config, True, joined)
+    rows_M = np.arange(len(tokens.special_N))
+    vectors = separate_texts.read_text_vectors(loaded, tokens, rows_M, ("mean", "last"), 96)
+    assert tokens.count_U.tolist() == [len(ids) // joined for ids in tokens.ids]
+    ends_U = np.cumsum(tokens.count_U) - 1
+    np.testing.assert_array_equal(vectors["last"], vectors["tokens"][:, ends_U])
+    means = []
+    with torch.no_grad():  # of CANINE the middle one of three stages
+        for ids, count in zip(tokens.ids, tokens.count_U, strict=True):
+            output = model(torch.as_tensor(ids[None]).long(), output_hidden_states=True)
+            states = [x for x in output.hidden_states if x.shape[1] == count or kind == "BigBird"]
+            assert kind == "CANINE" or states[0].shape[1] % 4 == 0
+            means.append([x[0, :count].mean(0).numpy() for x in states[-3:]])
+    np.testing.assert_allclose(vectors["mean"][-3:], np.array(means).swapaxes(0, 1), atol=1e-5)
+
+
 def test_a_token_that_is_not_finite_is_refused():
     loaded, (tokens, _) = tiny_models.loaded("gpt2"), draw(60)
     with torch.no_grad():
         loaded.model.transformer.wte.weight[int(tokens.ids[3][1])] = torch.nan
     with pytest.raises(UserError, match="residual stream of layer 0 holds numbers"):
-        separate_texts.read_text_vectors(loaded, tokens, np.arange(60), (), 8)
+        separate_texts.read_text_vectors(loaded, tokens, np.arange(60), (), 96)
 
 
 def test_revisions_are_one_table_over_steps(tmp_path):
@@ -101,7 +161,7 @@ def test_revisions_are_one_table_over_steps(tmp_path):
         model.transformer.wte.weight.data.mul_(2)
         tiny_models.save(model, tmp_path / name)
     names = ["step20", "step0"]
-    with pytest.warns(UserWarning, match="bits per byte"):
+    with pytest.warns(UserWarning, match="^revision step20 needs .* bits per byte"):
         table = anisoscope.measure_model(tmp_path, iter(text), revision=names, **QUICK)
     with pytest.warns(UserWarning, match="bits per byte"):
         alone = anisoscope.measure_model(tmp_path, text, revision="step20", **QUICK)
@@ -109,7 +169,11 @@ def test_revisions_are_one_table_over_steps(tmp_path):
     assert table.revision.values.tolist() == ["step0", "step20"]
     np.testing.assert_array_equal(table.drift.sel(step=20), alone.drift)
     assert (table.drift.sel(step=0, statistic="mean") != alone.drift.sel(statistic="mean")).any()
-    with pytest.raises(ValueError, match="both have step 0"):
+    with pytest.raises(
+        ValueError, match="holds the checkpoints step0, step20; name them in revision"
+    ):
+        anisoscope.measure_model(tmp_path, text, **QUICK)
+    with pytest.raises(ValueError, match=r"^revision: .* both have step 0"):
         anisoscope.measure_model(tmp_path, text, revision=["step0", "step-0"], **QUICK)
     tiny_models.save(model, tmp_path / "step40")
     with (

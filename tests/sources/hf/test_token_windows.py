@@ -1,12 +1,14 @@
+import json
 import types
 
 import numpy as np
-import pandas as pd
 import pytest
+import transformers
+from tokenizers import AddedToken
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.sources.hf.token_windows import cut_token_windows, read_texts, validation_text
+from anisoscope.sources.hf.token_windows import check_frames, cut_token_windows, validation_text
 from anisoscope.utils.errors import UserError
 from tests.sources.hf import tiny_models
 
@@ -55,13 +57,6 @@ def test_windows_begin_and_end_as_a_text_does():
         assert (picks_P.reshape(2, 32) // (3 * 16) == [[0], [1]]).all()  # of their own fold
 
 
-def test_the_texts_of_a_frame_are_its_column():
-    frame = pd.DataFrame({"number": [1, 2], "text": ["one", "two"]})
-    assert read_texts(frame).parts == ["one", "two"]
-    with pytest.raises(UserError, match="no column is named text, only number"):
-        read_texts(frame[["number"]])
-
-
 def test_special_tokens_are_known_by_their_ids_wherever_they_are():
     """A text may spell one, as enwik8 spells <s>; it may be the unknown one too, as in OPT and GPT-2."""
     spells = tiny_models.text(6000).replace("a", "<s>")
@@ -75,6 +70,41 @@ def test_special_tokens_are_known_by_their_ids_wherever_they_are():
     found = make(spells, unk_token="<s>", eos_token="<s>", bos_token="<s>")
     assert found.positions[-1] == "without_special"
     assert found.attributes["unknown_tokens"] == 0
+
+
+def test_special_tokens_without_a_role_are_known_too():
+    """As the tokens of a chat, which stand in added_tokens_decoder alone."""
+    tokenizer = tiny_models.tokenizer()
+    tokenizer.add_tokens([AddedToken("<|turn|>", special=True), AddedToken("word", special=False)])
+    config = PretrainedConfig(measure=MEASURE, window=16)
+    text = tiny_models.text(6000).replace("a", "<|turn|>").replace("b", "word")
+    found = cut_token_windows(text, tokenizer, config)
+    turn, word = tokenizer.convert_tokens_to_ids(["<|turn|>", "word"])
+    assert found.positions[-1] == "without_special"
+    special = int((found.probe.tokens_GWT == turn).sum())
+    assert found.attributes["special_tokens"].startswith(f"{special} of ")
+    kept = np.concatenate([picked(found, batch) for batch in range(2)])
+    assert turn not in kept
+    assert word in kept
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("<s>a", "number 1 begins with <s>"), ("a</s> ", "number 1 ends with </s>")],
+)
+def test_texts_that_have_the_frame_already_are_refused(text, words):
+    with pytest.raises(UserError, match=f"{words}, which special_tokens=True adds; remove it"):
+        check_frames(tiny_models.tokenizer(framed=True), ["a", text])
+
+
+def test_an_end_that_the_settings_have_and_the_tokenizer_has_not_is_told(tmp_path):
+    """transformers 5 reads tokenizer.json alone."""
+    tiny_models.tokenizer().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"add_eos_token": True}))
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    with pytest.warns(UserWarning, match="has add_eos_token, but the tokenizer adds no such token"):
+        check_frames(tokenizer, ["a"])
 
 
 def test_bytes_that_are_no_text_are_told(capsys):
