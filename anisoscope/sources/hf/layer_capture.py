@@ -55,7 +55,10 @@ def cut_padding(output: Any, name: str) -> tuple[Any, ...]:
     """
     states = getattr(output, "hidden_states", None) or ()
     last_BTD = getattr(output, "last_hidden_state", None)
-    if last_BTD is None or all(x.ndim != 3 or x.shape[1] <= last_BTD.shape[1] for x in states):
+    shapes = {tuple(x.shape) for x in states}
+    if last_BTD is None or len(shapes) != 1 or len(next(iter(shapes))) != 3:
+        return states
+    if states[0].shape[1] <= last_BTD.shape[1]:
         return states
     positions = last_BTD.shape[1]
     cut = tuple(x[:, :positions] for x in states)
