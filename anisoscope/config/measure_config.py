@@ -77,4 +77,6 @@ def check_measure(measure: MeasureConfig, heads: int) -> None:
         raise UserError(f"{what}; choose 0 to {heads - 1} (model.heads={heads})")
     if measure.points % measure.folds:
         advice = f"choose a multiple of {measure.folds} (measure.folds)"
-        raise SettingError(f"measure.points is {measure.points}; {advice}", "measure.points")
+        raise SettingError(
+            f"measure.points is {measure.points}; {advice}", "measure.points", "measure.folds"
+        )
