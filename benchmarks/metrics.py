@@ -57,7 +57,7 @@ def search(cloud_PD: jax.Array) -> jax.Array:
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     """Compute the family spectrum of a cloud as the package does, without resamples."""
-    return spectrum_family.read_spectra(compute_spectrum(cloud_PD, 1))
+    return spectrum_family.read_spectra(compute_spectrum(cloud_PD))
 
 
 def product(cloud_PD: jax.Array) -> jax.Array:

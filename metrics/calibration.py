@@ -58,11 +58,12 @@ def calibrated_cka(
     """
     if len(x_PD) % together:
         raise ValueError(f"x has {len(x_PD)} points; pass a multiple of together={together}")
-    x, y = (prepare_cloud(jnp.asarray(cloud), 1) for cloud in (x_PD, y_PE))
+    keep_1P = jnp.ones((1, len(x_PD)))
+    x, y = (prepare_cloud(jnp.asarray(cloud), keep_1P) for cloud in (x_PD, y_PE))
     places_WT = jnp.arange(len(x_PD)).reshape(-1, together)
 
     def compare(y_PE: Array) -> Array:
-        shared_2 = cross_energy(x.x_PD, y_PE, 1)[:, 0]
+        shared_2 = cross_energy(x.x_PD, y_PE, keep_1P)[:, 0]
         return jnp.clip(shared_2 / jnp.sqrt(x.energy_2R * y.energy_2R)[:, 0], -1.0, 1.0)
 
     def compare_permuted(key: Array) -> Array:

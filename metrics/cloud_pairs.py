@@ -1,4 +1,7 @@
-"""Alignment, linearity and information imbalance of two representations of the same points."""
+"""Alignment, linearity and information imbalance of two representations of the same points.
+
+S are parts of the points.
+"""
 
 from typing import NamedTuple
 
@@ -12,7 +15,7 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     largest,
-    point_weights,
+    only,
     product,
     scale_to_unit,
 )
@@ -24,7 +27,7 @@ from anisoscope.metrics.comparison import (
 )
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
-from anisoscope.metrics.neighbors import rounding
+from anisoscope.metrics.neighbors import count_in_groups, rounding
 
 ROUNDING = 2e-6  # share of the squared mean of squared distances: less variance counts as none
 
@@ -34,22 +37,26 @@ class Alignment(NamedTuple):
     procrustes: Float[Array, "..."]
 
 
-def alignments(x_PD: Points, y_PE: Float[AnyArray, "P E"], folds: int = 1) -> Alignment:
+def alignments(
+    x_PD: Points, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
+) -> Alignment:
     """Representational similarity (rsa) and orthogonal Procrustes similarity of two clouds.
 
     rsa: Pearson's correlation over all pairs of |x_i - x_j|^2 and |y_i - y_j|^2, in [-1, 1]. With
     n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both
     distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs. procrustes:
-    |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R = 1 + folds values, or one: for the whole, then without
-    each run of points; procrustes keeps the rotation of the whole. All points of a cloud equal,
+    |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R values, by weights 1 or 0 of the points (None: all): for
+    all that count, then without each fold; procrustes keeps the rotation of the whole. All points of a cloud equal,
     or not finite: NaN; all distances equal: NaN for rsa.
     """
-    return align_prepared(prepare_cloud(x_PD, folds), prepare_cloud(y_PE, folds), folds)
+    keep_RP = jnp.ones((1, len(x_PD))) if keep_RP is None else jnp.asarray(keep_RP)
+    return align_prepared(prepare_cloud(x_PD, keep_RP), prepare_cloud(y_PE, keep_RP), keep_RP)
 
 
-def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignment:
-    """Compute `alignments` of two prepared clouds with as many folds."""
-    keep_RP = point_weights(folds, len(x.x_PD))
+def align_prepared(
+    x: PreparedCloud, y: PreparedCloud, keep_RP: Float[AnyArray, "R P"]
+) -> Alignment:
+    """Compute `alignments` of two clouds that are prepared with the same weights."""
     count_R = keep_RP.sum(axis=1)
     (mean_x_RD, square_x_RP), (mean_y_RE, square_y_RP) = (
         _about_mean(z.x_PD, keep_RP) for z in (x, y)
@@ -64,7 +71,7 @@ def align_prepared(x: PreparedCloud, y: PreparedCloud, folds: int = 1) -> Alignm
             2 * count_R * (n_RP * m_RP).sum(axis=1) + 2 * sum_n_R * sum_m_R + 4 * product_R - mean_R
         )
 
-    shared_R = covariance(square_x_RP, square_y_RP, cross_energy(x.x_PD, y.x_PD, folds)[0])
+    shared_R = covariance(square_x_RP, square_y_RP, cross_energy(x.x_PD, y.x_PD, keep_RP)[0])
     self_x_R, self_y_R = (
         covariance(n, n, z.energy_2R[0]) for n, z in ((square_x_RP, x), (square_y_RP, y))
     )
@@ -119,12 +126,13 @@ def linearity(
     all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN for r + 1 points or
     fewer. All points equal, or not finite: NaN.
     """
-    return explain_variance(column_basis(x_PD), y_PE, keep_RP)
+    valid_P = None if keep_RP is None else keep_RP[0] > 0
+    return explain_variance(column_basis(x_PD, valid_P), y_PE, keep_RP)
 
 
-def column_basis(x_PD: Points) -> Basis:
+def column_basis(x_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Basis:
     """Orthonormal basis of the columns of the centered cloud."""
-    x_PD = scale_to_unit(centered(x_PD))
+    x_PD = scale_to_unit(centered(x_PD, valid_P))
     size_D = jnp.linalg.norm(x_PD, axis=0)
     x_PD = x_PD / jnp.where(size_D == 0, 1.0, size_D)[None]
     # small directions of the first pass are not orthogonal: X'X has lost their digits
@@ -140,8 +148,8 @@ def explain_variance(
     basis: Basis, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Linear:
     """`linearity` of y in the cloud x that has this basis, which several y can share."""
-    y_PE = scale_to_unit(centered(y_PE))
-    keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else keep_RP
+    keep_RP = jnp.ones((1, len(y_PE))) if keep_RP is None else jnp.asarray(keep_RP)
+    y_PE = scale_to_unit(centered(y_PE, keep_RP[0] > 0))
     fit_PE = product(basis.basis_PD, product(basis.basis_PD.T, y_PE))
     count_R = keep_RP.sum(axis=1)
     error_R = product(keep_RP, jnp.square(y_PE - fit_PE).sum(axis=1))
@@ -172,16 +180,30 @@ def information_imbalance(
     point equal to i in B has rank 1. The mean is over the points that count in A and are the first
     of their copies in B; none, or not finite: NaN.
     """
-    cloud_PD = scale_to_unit(jnp.asarray(cloud_PD, jnp.float32))
+    part_1P = jnp.ones((1, len(cloud_PD)), bool)
+    return part_imbalance(nearest_NP, counts_NP, cloud_PD, part_1P)[:, 0]
+
+
+def part_imbalance(
+    nearest_NP: Int[AnyArray, "N P"] | UInt[AnyArray, "N P"],
+    counts_NP: Bool[AnyArray, "N P"],
+    cloud_PD: Points,
+    part_SP: Bool[Array, "S P"],
+) -> Float[Array, "N S"]:
+    """`information_imbalance` of parts of the points, which share none; neighbors are in the part."""
+    valid_P, part_P = part_SP.any(axis=0), part_SP.argmax(axis=0)
+    cloud_PD = scale_to_unit(only(jnp.asarray(cloud_PD, jnp.float32), valid_P))
     points, width = cloud_PD.shape
-    original_P = copies(cloud_PD).original_P
-    first_P = original_P == jnp.arange(points)
-    x_PD = centered(cloud_PD)
+    original_P = copies(cloud_PD, valid_P).original_P
+    part_or_none_P = jnp.where(valid_P, part_P, -1)
+    original_P = count_in_groups(original_P, part_or_none_P, len(part_SP))[0]
+    first_P = (original_P == jnp.arange(points)) & valid_P
+    x_PD = centered(cloud_PD, valid_P)
     square_P = jnp.square(x_PD).sum(axis=1)
     near_PN = original_P[jnp.asarray(nearest_NP).T.astype(jnp.int32)]
 
     def rank(i: Array, distance_P: Array) -> Float[Array, " N"]:
-        other_P = first_P & (jnp.arange(points) != original_P[i])
+        other_P = first_P & (jnp.arange(points) != original_P[i]) & (part_P == part_P[i])
         nearer_NP = other_P[None] & (distance_P[None] < distance_P[near_PN[i]][:, None])
         return 1.0 + jnp.where(near_PN[i] == original_P[i], 0, nearer_NP.sum(axis=1))
 
@@ -206,16 +228,21 @@ def information_imbalance(
     state = vague_P & first_P, rank_PN
     rank_PN = jax.lax.while_loop(lambda state: state[0].any(), by_subtraction, state)[1]
     weight_NP = jnp.asarray(counts_NP) & first_P[None]
-    mean_N = jnp.where(weight_NP, rank_PN.T, 0.0).sum(axis=1) / weight_NP.sum(axis=1)
-    return 2.0 * mean_N / first_P.sum() + 0.0 * square_P.sum()
+    part_PS = jnp.float32(part_SP.T)
+    sum_NS, count_NS = (
+        product(jnp.float32(x_NP), part_PS)
+        for x_NP in (jnp.where(weight_NP, rank_PN.T, 0.0), weight_NP)
+    )
+    distinct_1S = product(jnp.float32(first_P), part_PS)[None]
+    return 2.0 * sum_NS / count_NS / distinct_1S + 0.0 * square_P.sum()
 
 
 def layers_imbalance(
-    nearest_N: Nearest, clouds_NPD: Float[AnyArray, "N P D"]
-) -> Float[Array, "N N"]:
-    """`information_imbalance` of every layer (row) to every layer (column)."""
+    nearest_N: Nearest, clouds_NPD: Float[AnyArray, "N P D"], part_SP: Bool[Array, "S P"]
+) -> Float[Array, "N N S"]:
+    """`part_imbalance` of every layer (row) to every layer (column)."""
     nearest_NP = nearest_N.index_PC[..., 0]
     return jax.lax.map(
-        lambda cloud_PD: information_imbalance(nearest_NP, nearest_N.first_P, cloud_PD),
+        lambda cloud_PD: part_imbalance(nearest_NP, nearest_N.first_P, cloud_PD, part_SP),
         jnp.asarray(clouds_NPD),
-    ).T
+    ).swapaxes(0, 1)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
-from anisoscope.metrics.cloud import Points
+from anisoscope.metrics.cloud import AnyArray, Points, only
 
 AT_ONCE = 128  # points: on a CPU a sum over the whole cloud would first write all its squares
 # share of |x|: less is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
@@ -29,13 +29,15 @@ class Copies(NamedTuple):
     equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
 
 
-def copies(cloud_PD: Points) -> Copies:
+def copies(cloud_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Copies:
     """Find the copies of every point: x_i and x_j with |x_i - x_j| < ROUNDING min(|x_i|, |x_j|).
 
-    Points that are not finite, or whose squares are beyond float32, have only exact equals.
+    Points that are not finite, or whose squares are beyond float32, have only exact equals; a point
+    that is not valid (None: all are) has no copy and is none, and its numbers are meaningless.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     points, width = cloud_PD.shape
+    cloud_PD = only(cloud_PD, valid_P)
     # constants: a generator of random numbers takes a second to compile
     factor_2D = np.random.default_rng(0).integers(2**32, size=(2, width), dtype=np.uint32)
     bit_G1 = np.arange(SUMS, dtype=np.uint32)[:, None]
@@ -53,9 +55,11 @@ def copies(cloud_PD: Points) -> Copies:
     batch = min(AT_ONCE, points) if jax.default_backend() == "cpu" else points
     hash_P2, norm_P, sum_PG = jax.lax.map(summarize, cloud_PD, batch_size=batch)
     equal_P = _equal(hash_P2)
-    first_P = (equal_P == jnp.arange(points)) & (norm_P < jnp.inf)
+    valid_P = jnp.ones(points, bool) if valid_P is None else valid_P
+    equal_P = jnp.where(valid_P, equal_P, jnp.arange(points))  # valid ones come first
+    first_P = (equal_P == jnp.arange(points)) & (norm_P < jnp.inf) & valid_P
     original_P = _join(cloud_PD, norm_P, sum_PG, first_P)[equal_P]
-    copies_P = jnp.zeros_like(original_P).at[original_P].add(1)
+    copies_P = jnp.zeros_like(original_P).at[original_P].add(valid_P)
     return Copies(original_P, copies_P[original_P], equal_P)
 
 

@@ -21,7 +21,7 @@ def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     32 of 4096, as in a text of one repeated character, gave meaningless dimensions of 13 to 15.
     """
     usable_P = neighbors.usable()
-    return usable_P.sum() >= min(LEAST, usable_P.size / 2)
+    return usable_P.sum() >= jnp.minimum(LEAST, neighbors.member_P.sum() / 2)
 
 
 def twonn(neighbors: Neighbors) -> Scalar:
@@ -88,11 +88,12 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     )
     x_P = jnp.where(alone_P & (neighbors.copies_P > 1), -jnp.log(ROUNDING), x_P)
     useless_P = ~alone_P | ~(neighbors.r1_P >= 1e-8 * neighbors.mean_norm)
-    enters_P = ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
+    useless_P, points = useless_P & neighbors.member_P, neighbors.member_P.sum()
+    enters_P = neighbors.member_P & ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)
     count = enters_P.sum()
-    dropped = enters_P.size - count
+    dropped = points - count
     x_P = jnp.sort(jnp.where(enters_P, x_P, jnp.inf), stable=False)
-    share_P = (dropped + jnp.arange(1, x_P.size + 1)) / x_P.size
+    share_P = (dropped + jnp.arange(1, x_P.size + 1)) / points
     dimension = _slope_through_origin(x_P, share_P, jnp.minimum(count // 5, count - 1), count)
     return Microscope(dimension, useless_P.sum(), dropped)
 

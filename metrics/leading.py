@@ -11,15 +11,18 @@ from anisoscope.metrics.eigen import top_direction
 
 
 def share_between(
-    cloud_PD: Points, member_P: Bool[AnyArray, " P"], keep_P: Weights = None
+    cloud_PD: Points,
+    member_P: Bool[AnyArray, " P"],
+    keep_P: Weights = None,
+    valid_P: Bool[AnyArray, " P"] | None = None,
 ) -> Scalar:
     """Share of the scatter between the members and the rest: f (1 - f) |m_1 - m_0|^2 / tr C.
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
     covariance of all; weights 1 or 0 of the points (None: all). Range: [0, `anisotropy`]. No member
-    kept, or no other point: 0. All points equal: NaN.
+    kept, or no other point: 0. All points equal: NaN. Points that are not valid: see `centered`.
     """
-    x_PD = centered(cloud_PD)
+    x_PD = centered(cloud_PD, valid_P)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
     member_P = jnp.asarray(member_P)
     weight_2P = keep_P[None] * jnp.stack([~member_P, member_P])
@@ -56,10 +59,11 @@ def share_by_norm(
     return both / (both + square_2[0])
 
 
-def longest(cloud_PD: Points, count: int) -> Bool[Array, " P"]:
+def longest(cloud_PD: Points, count: Int[Array, ""] | int) -> Bool[Array, " P"]:
     """Mark the `count` points of largest norm; of equal ones the first."""
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
-    return jnp.zeros(norm_P.size, bool).at[jax.lax.top_k(norm_P, count)[1]].set(True)
+    order_P = jnp.argsort(-norm_P)  # stable
+    return jnp.zeros(norm_P.size, bool).at[order_P].set(jnp.arange(norm_P.size) < count)
 
 
 def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
@@ -74,18 +78,21 @@ def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Arr
     )
 
 
-def norm_ratio(cloud_PD: Points) -> Scalar:
+def norm_ratio(cloud_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Scalar:
     """Largest norm over the median norm (the lower of two medians).
 
     Range: >= 1. More than half of the points 0: inf, or NaN where all are. Not finite: not finite.
+    Points that are not valid (None: all are) must be 0.
     """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
-    return largest(norm_P) / lower_median(norm_P)
+    return largest(norm_P) / lower_median(norm_P, valid_P)
 
 
-def lower_median(x_P: Float[Array, " P"]) -> Scalar:
-    """Lower median, as PyTorch's: a value that occurs."""
-    return jnp.sort(x_P, stable=False)[(x_P.size - 1) // 2]
+def lower_median(x_P: Float[Array, " P"], valid_P: Bool[Array, " P"] | None = None) -> Scalar:
+    """Lower median of the valid numbers (None: all), as PyTorch's: a value that occurs."""
+    valid_P = jnp.ones(x_P.size, bool) if valid_P is None else valid_P
+    sorted_P = jnp.sort(jnp.where(valid_P, x_P, jnp.inf), stable=False)
+    return sorted_P[(valid_P.sum() - 1) // 2]
 
 
 class Direction(NamedTuple):
@@ -101,16 +108,18 @@ def first_direction(
     left_P: Bool[AnyArray, " P"],
     keep_RP: Float[AnyArray, "R P"],
     label_P: Int[AnyArray, " P"] | None = None,
+    valid_P: Bool[AnyArray, " P"] | None = None,
 ) -> Direction:
     """`anisotropy` of the remaining points, and how their scores s on the first direction spread.
 
     The direction is that of all points left, in all of R resamples. share: lambda_1 / tr C, [1/D,
     1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]. between: how much of the variance of s
     lies between labels, 1 - (1 - eta^2) (n - 1) / (n - g) of n points with g labels; at most 1, NaN
-    without labels or where n = g. All points equal, or none left: NaN.
+    without labels or where n = g. All points equal, or none left: NaN. Points that are not valid
+    are never left.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
-    x_PD, weight_P = centered(cloud_PD), left_P.astype(jnp.float32)
+    x_PD, weight_P = centered(cloud_PD, valid_P), left_P.astype(jnp.float32)
     mean_D = product(weight_P, x_PD) / weight_P.sum()
     x_PD = jnp.where(left_P[:, None], x_PD - mean_D[None], 0.0)
     _, direction_D = top_direction(product(x_PD.T, x_PD))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import (
     AnyArray,
@@ -152,7 +152,11 @@ def alignment(cloud_PD: Points, token_DC: Float[AnyArray, "D C"], keep_P: Weight
 
 
 def collapse(
-    cloud_PD: Points, target_P: Int[AnyArray, " P"], vocabulary: int, keep_P: Float[AnyArray, " P"]
+    cloud_PD: Points,
+    target_P: Int[AnyArray, " P"],
+    vocabulary: int,
+    keep_P: Float[AnyArray, " P"],
+    valid_P: Bool[AnyArray, " P"] | None = None,
 ) -> Scalar:
     """Collapse of the points of one target to their mean: 1 - (S_W / (n - K)) / (S_T / (n - 1)).
 
@@ -160,7 +164,7 @@ def collapse(
     points that have a target; weights 1 or 0. Range: up to 1, where all points of a target are
     equal; 0 on average for unrelated targets. As many targets as points, or not finite: NaN.
     """
-    x_PD = scale_to_unit(centered(cloud_PD))
+    x_PD = scale_to_unit(centered(cloud_PD, valid_P))
     weight_P = keep_P * (target_P >= 0)
     class_P = jnp.maximum(jnp.asarray(target_P), 0)
     # no more classes than points: sums of all tokens could be larger than the model

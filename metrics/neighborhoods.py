@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from anisoscope.metrics.cloud import Points, Scalar, product
+from anisoscope.metrics.cloud import Points, Scalar, map_blocks, product
 from anisoscope.metrics.lapack import make_sequential
 from anisoscope.metrics.neighbors import Neighbors
 
@@ -52,8 +52,8 @@ AT_ONCE, AT_ONCE_ON_ACCELERATORS = 64, 4096
 
 
 class LocalIsotropy(NamedTuple):
-    anisotropy: Scalar
-    participation_ratio: Scalar
+    anisotropy: Float[Array, "*P"]
+    participation_ratio: Float[Array, "*P"]
 
 
 def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -> LocalIsotropy:
@@ -65,26 +65,40 @@ def local_isotropy(cloud_PD: Points, neighbors: Neighbors, count: int = COUNT) -
     than they are. NaN where no point has `count` distinct others; fewer neighbors searched:
     ValueError.
     """
+    return mean_isotropy(neighborhood_isotropy(cloud_PD, neighbors, count), neighbors)
+
+
+def mean_isotropy(value_P: LocalIsotropy, neighbors: Neighbors) -> LocalIsotropy:
+    """Average over the distinct points whose neighborhood has a value."""
+    used_P = neighbors.first_P & ~jnp.isnan(value_P.anisotropy)
+    return LocalIsotropy(*(jnp.where(used_P, x_P, 0.0).sum() / used_P.sum() for x_P in value_P))
+
+
+def neighborhood_isotropy(
+    cloud_PD: Points,
+    neighbors: Neighbors,
+    count: int = COUNT,
+    points: Int[Array, ""] | None = None,
+) -> LocalIsotropy:
+    """Compute the terms of `local_isotropy` at every point, or at the first `points`; else NaN."""
     neighbors.check_searched(count)
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     far_P = neighbors.distance_PC[:, count - 1]
     used_P = neighbors.first_P & jnp.isfinite(far_P) & (far_P > 0)
 
-    def shares(point: tuple[Array, ...]) -> Array:
-        i, index_C, size = point
-        near_XD = cloud_PD[jnp.append(index_C, i)] - cloud_PD[i][None]
-        near_XD = near_XD / size  # squares fit into float32 at any scale
+    size_P = jnp.where(used_P, far_P, 1.0)
+    index_PC = neighbors.index_PC[:, :count]
+
+    def shares(i: Array) -> Array:
+        near_XD = cloud_PD[jnp.append(index_PC[i], i)] - cloud_PD[i][None]
+        near_XD = near_XD / size_P[i]  # squares fit into float32 at any scale
         near_XD = near_XD - near_XD.mean(axis=0, keepdims=True)
         decompose = make_sequential(lambda gram_XX: jnp.linalg.eigvalsh(gram_XX))
         value_X = decompose(product(near_XD, near_XD.T))
         return value_X / value_X.sum()
 
-    size_P = jnp.where(used_P, far_P, 1.0)
-    points = jnp.arange(len(cloud_PD)), neighbors.index_PC[:, :count], size_P
     most = AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_ON_ACCELERATORS
-    share_PX = jax.lax.map(shares, points, batch_size=min(most, len(cloud_PD)))
-
-    def mean(value_P: Array) -> Array:
-        return jnp.where(used_P, value_P, 0.0).sum() / used_P.sum()
-
-    return LocalIsotropy(mean(share_PX[:, -1]), mean(1.0 / jnp.square(share_PX).sum(axis=1)))
+    block = min(most, len(cloud_PD))
+    share_PX = map_blocks(jax.vmap(shares), len(cloud_PD), block, points)
+    values = share_PX[:, -1], 1.0 / jnp.square(share_PX).sum(axis=1)
+    return LocalIsotropy(*(jnp.where(used_P, x_P, jnp.nan) for x_P in values))

@@ -2,46 +2,50 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
 from anisoscope.metrics.leading import scatter
 
 TOPS = (1, 3, 10)  # numbers of top coordinates
+Valid = Bool[AnyArray, " P"] | None
 AT_ONCE = 128  # points whose medians are searched at once
 
 
-def top_coordinate_variance_share(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " 3"]:
+def top_coordinate_variance_share(
+    cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None
+) -> Float[Array, " 3"]:
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
-    Weights 1 or 0 of the points (None: all), here and below. Range: [top/D, 1]. All points equal,
+    Weights 1 or 0 of the points (None: all), here and below; points that are not valid (None: all
+    are) have weight 0. Range: [top/D, 1]. All points equal,
     or D < top: NaN.
     """
-    descending_D = jnp.sort(_moments(centered(cloud_PD), keep_P, 2)[1], descending=True)
+    descending_D = jnp.sort(_moments(centered(cloud_PD, valid_P), keep_P, 2)[1], descending=True)
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
     return jnp.stack(
         [share_D[top - 1] if top <= share_D.size else jnp.full((), jnp.nan) for top in TOPS]
     )
 
 
-def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None) -> Scalar:
     """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
     Range: [1, D]. All points equal: NaN. He et al. 2024 take v_j = mean of x_j^2, where here a
     coordinate's constant part does not count.
     """
-    variance_D = _moments(centered(cloud_PD), keep_P, 2)[1]
+    variance_D = _moments(centered(cloud_PD, valid_P), keep_P, 2)[1]
     share_D = variance_D / variance_D.sum()
     return share_D.size * jnp.square(share_D).sum()
 
 
-def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None) -> Scalar:
     """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 for a Gaussian.
 
     Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out; none left: NaN.
     """
-    x_PD = centered(cloud_PD)
+    x_PD = centered(cloud_PD, valid_P)
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
     x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
     _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
@@ -67,10 +71,11 @@ def anisotropy_without_top_coordinates(
 ) -> Float[Array, "3 R"]:
     """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
 
-    The first of R resamples keeps all points; the direction is that of all in every resample.
+    The first of R resamples keeps all points that count; the direction is that of all in every resample.
     Range: [1/(D - top), 1]. Nothing that varies is left: NaN.
     """
-    x_PD = centered(cloud_PD)
+    keep_RP = jnp.asarray(keep_RP, jnp.float32)
+    x_PD = centered(cloud_PD, keep_RP[0] > 0)
     points, width = x_PD.shape
     across = points < width
     weight_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)

@@ -110,14 +110,17 @@ def decimation(cloud_PD: Points, neighbors: Neighbors) -> Float[Array, " Y"]:
     distinct points: NaN at that f.
     """
     points, width = cloud_PD.shape
+    count = neighbors.member_P.sum()  # these points come first
 
     def read(factor: int) -> Array:
         kept = points // factor
         if factor == 1 or kept < 3:
             return twonn(neighbors) if factor == 1 else jnp.array(jnp.nan)
         subsets_YPD = jnp.asarray(cloud_PD)[: kept * factor].reshape(kept, factor, width)
+        valid_P = jnp.arange(kept) < count // factor
         dimension_Y = jax.lax.map(
-            lambda subset_PD: twonn(nearest_neighbors(subset_PD)), subsets_YPD.swapaxes(0, 1)
+            lambda subset_PD: twonn(nearest_neighbors(subset_PD, valid_P=valid_P)),
+            subsets_YPD.swapaxes(0, 1),
         )
         return dimension_Y.mean()
 

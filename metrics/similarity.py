@@ -18,9 +18,11 @@ from anisoscope.metrics.cloud import (
     Scalar,
     Weights,
     centered,
+    fold_members,
     fold_weights,
     largest,
     norms,
+    only,
     product,
     root,
     scale_to_unit,
@@ -95,13 +97,22 @@ def along_cluster(cloud_PD: Points, cluster_P: Int[AnyArray, " P"] | None) -> Fl
     """<x_i, S_i>, S_i the sum of the points of the cluster of i, itself included.
 
     Over whole clusters it sums to E |sum_i s_i x_i|^2 for random signs s of clusters. `cluster_P`
-    are numbers below P; None: each point is a cluster.
+    are numbers below P; None, or all below 0: each point is a cluster. Points below 0 beside others
+    must be 0.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     if cluster_P is None:
         return jnp.square(cloud_PD).sum(axis=1)
-    sum_PD = jax.ops.segment_sum(cloud_PD, cluster_P, num_segments=len(cloud_PD))
-    return (cloud_PD * sum_PD[cluster_P]).sum(axis=1)
+
+    def add_up(cloud_PD: Array) -> Array:
+        number_P = jnp.maximum(cluster_P, 0)
+        sum_PD = jax.ops.segment_sum(cloud_PD, number_P, num_segments=len(cloud_PD))
+        return (cloud_PD * sum_PD[number_P]).sum(axis=1)
+
+    cluster_P = jnp.asarray(cluster_P)
+    return jax.lax.cond(
+        (cluster_P >= 0).any(), add_up, lambda x_PD: jnp.square(x_PD).sum(axis=1), cloud_PD
+    )
 
 
 def mean_cosine_flipped(
@@ -193,25 +204,32 @@ def mean_norm(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
-def log_partition_isotropy(cloud_PD: Points, folds: int = 1) -> Float[Array, " R"]:
+def log_partition_isotropy(
+    cloud_PD: Points, keep_RP: Float[AnyArray, "R P"] | None = None
+) -> Float[Array, " R"]:
     """Logarithm of the partition function's isotropy, ln I, I = min_c Z(c) / max_c Z(c).
 
-    Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R = 1 +
-    folds values, or one: of the whole, then without each run of points, along the directions of the
-    whole. Range: (-inf, 0]; it depends on the scale of x; at large scale only the farthest matters.
-    Equal eigenvalues have no directions of their own. Not finite: NaN.
+    Z(c) = sum_i exp <c, x_i>, c over the unit eigenvectors of X^T X and their opposites. R values,
+    by weights 1 or 0 of the points (None: all): of all points that count, then without each fold,
+    along the directions of the first. Points that never count must be 0. Range: (-inf, 0]; it
+    depends on the scale of x; at large scale only the farthest matters. Equal eigenvalues have no
+    directions of their own. Not finite: NaN.
     """
-    points, width = cloud_PD.shape
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
-    square_DD = product(cloud_PD.T, cloud_PD)
-    score_PE = product(cloud_PD, eigh(square_DD)[1])
-    score_JPE = score_PE.reshape(folds, points // folds, width)
+    keep_RP = jnp.ones((1, len(cloud_PD))) if keep_RP is None else jnp.asarray(keep_RP)
+    member_JP = fold_members(keep_RP)
+    score_PE = product(cloud_PD, eigh(product(cloud_PD.T, cloud_PD))[1])
     # a sum for every fold, each with its own largest term: without it the others would underflow
-    log_z_JE = jnp.concatenate(
-        [jax.nn.logsumexp(sign * score_JPE, axis=1) for sign in (1.0, -1.0)], axis=1
+    both_PE = jnp.concatenate([score_PE, -score_PE], axis=1)
+    largest_JE = jax.lax.map(
+        lambda member_P: jnp.where(member_P[:, None] > 0, both_PE, -jnp.inf).max(axis=0), member_JP
     )
-    keep_RJ = fold_weights(folds)
-    log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=keep_RJ[:, :, None])
+    finite_JE = jnp.where(jnp.isfinite(largest_JE), largest_JE, 0.0)  # no point in a fold
+    own_PE = jnp.exp(both_PE - product(member_JP.T, finite_JE))
+    log_z_JE = largest_JE + jnp.log(product(member_JP, only(own_PE, keep_RP[0] > 0)))
+    log_z_JE = jnp.where(largest_JE == -jnp.inf, -jnp.inf, log_z_JE)
+    left_RJ = fold_weights(len(member_JP))
+    log_z_RE = jax.nn.logsumexp(log_z_JE[None], axis=1, b=left_RJ[:, :, None])
     return -largest(-log_z_RE) - largest(log_z_RE)
 
 

@@ -1,6 +1,6 @@
 """The spectrum of a cloud's covariance: one eigendecomposition, and the metrics computed from it.
 
-Q are the points of a fold. Metrics keep the leading axes R of a spectrum: the full cloud and its
+Metrics keep the leading axes R of a spectrum: the full cloud and its
 resamples. All but `anisotropy_uncentered` are NaN where all points are equal.
 """
 
@@ -16,9 +16,8 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     entropy,
-    fold_weights,
     largest,
-    point_weights,
+    only,
     product,
     root,
     scale_to_unit,
@@ -46,21 +45,24 @@ class PowerLaw(NamedTuple):
     r2: Float[Array, "*R"]
 
 
-def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
-    """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and its jackknife over folds of points.
+def spectrum(cloud_PD: Points, keep_RP: Float[AnyArray, "R P"] | None = None) -> Spectrum:
+    """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and resamples of the points.
 
-    Fields have a leading axis R: 0 is the full cloud; with folds > 1, r = 1 ... folds leaves out the
-    r-th run of points, with eigenvalues to first order, v_e^T C_(-r) v_e of the full cloud's v_e.
+    Fields have a leading axis R, by weights 1 or 0 of the points: 0 is the full cloud, of all points
+    that count at all (None: all do); the others leave points out, with eigenvalues to first order,
+    v_e^T C_(-r) v_e of the full cloud's v_e.
     E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not finite.
     In float32 the error is about 3e-7 of the largest eigenvalue; for eigenvalues below GRADED / 3
     of the largest it is about 2e-10 of the largest.
     """
-    points, width = cloud_PD.shape
-    x_PD = centered(cloud_PD)
-    mean_D = jnp.asarray(cloud_PD, jnp.float32).mean(axis=0)
-    across = points < width  # the P x P Gram matrix has the eigenvalues other than 0
+    rows, width = cloud_PD.shape
+    keep_RP = jnp.ones((1, rows)) if keep_RP is None else jnp.asarray(keep_RP)
+    valid_P, points = keep_RP[0] > 0, keep_RP[0].sum()
+    x_PD = centered(cloud_PD, valid_P)
+    mean_D = only(jnp.asarray(cloud_PD, jnp.float32), valid_P).sum(axis=0) / points
+    across = rows < width  # the P x P Gram matrix has the eigenvalues other than 0
     value_E, vector_EE, coordinate_PE = eigen(
-        x_PD.T if across else x_PD, coordinates=folds > 1 and not across
+        x_PD.T if across else x_PD, coordinates=len(keep_RP) > 1 and not across
     )
     value_E = drop_unresolved(value_E / points)
 
@@ -72,12 +74,14 @@ def spectrum(cloud_PD: Points, folds: int = 1) -> Spectrum:
         outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
     else:
         mean_E, outside = product(mean_D, vector_EE), jnp.zeros(())
-    if folds == 1:
-        kurtosis_R = jnp.square(square_P / square_P.mean()).mean()[None]
+    if len(keep_RP) == 1:
+        kurtosis_R = (only(jnp.square(square_P * points / square_P.sum()), valid_P).sum() / points)[
+            None
+        ]
         value_RE, mean_RE = value_E[None], mean_E[None]
     else:
         coordinate_PE = vector_EE * length_E[None] if across else coordinate_PE
-        value_RE, shift_RE, kurtosis_R = _without_each_group(coordinate_PE, square_P, folds)
+        value_RE, shift_RE, kurtosis_R = _resample(coordinate_PE, square_P, keep_RP)
         value_RE, mean_RE = jax.vmap(drop_unresolved)(value_RE), mean_E[None] + shift_RE
     outside_R, width_R, points_R = (
         jnp.full_like(kurtosis_R, value) for value in (outside, width, points)
@@ -167,12 +171,20 @@ def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
     a quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of
     every other direction.
     """
-    return perplexity_of_singular_values(root(spectrum.eigenvalues_E))
+    value_E, most = root(spectrum.eigenvalues_E), jnp.minimum(spectrum.points, spectrum.width)
+    return perplexity_of_singular_values(value_E, most[..., None])
 
 
-def perplexity_of_singular_values(value_E: Float[Array, "*R E"]) -> Float[Array, "*R"]:
-    """RankMe of singular values: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7. All 0: NaN."""
-    return jnp.exp(entropy(value_E / value_E.sum(axis=-1, keepdims=True) + EPSILON))
+def perplexity_of_singular_values(
+    value_E: Float[Array, "*R E"], most: Float[Array, "*R 1"] | float = jnp.inf
+) -> Float[Array, "*R"]:
+    """RankMe of singular values: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7. All 0: NaN.
+
+    Of more than `most` values, which points and width allow, the last are padding.
+    """
+    share_E = value_E / value_E.sum(axis=-1, keepdims=True) + EPSILON
+    rank_E = jnp.broadcast_to(jnp.arange(share_E.shape[-1]), share_E.shape)
+    return jnp.exp(entropy(jnp.where(rank_E < most, share_E, 0.0)))
 
 
 def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
@@ -246,20 +258,15 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
     )
 
 
-def _without_each_group(
-    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], folds: int
+def _resample(
+    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], keep_RP: Float[Array, "R P"]
 ) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
     """Compute variances along the full cloud's directions, shifts of the mean, and kurtosis."""
-    points = square_P.size
-    coordinate_JQE = coordinate_PE.reshape(folds, points // folds, -1)
-    keep_RJ = fold_weights(folds)
-    count_R = keep_RJ.sum(axis=1) * (points // folds)
-    shift_RE = product(keep_RJ, coordinate_JQE.sum(axis=1)) / count_R[:, None]
-    value_RE = product(keep_RJ, jnp.square(coordinate_JQE).sum(axis=1)) / count_R[:, None]
-    value_RE = value_RE - jnp.square(shift_RE)
+    keep_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)
+    shift_RE = product(keep_RP, coordinate_PE)
+    value_RE = product(keep_RP, jnp.square(coordinate_PE)) - jnp.square(shift_RE)
     square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T)
     square_RP = square_RP + jnp.square(shift_RE).sum(1)[:, None]
-    keep_RP = point_weights(folds, points) / count_R[:, None]
     square_R = (keep_RP * square_RP).sum(axis=1)
     kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
     return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R

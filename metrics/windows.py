@@ -32,12 +32,12 @@ def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray,
     that is not finite: NaN at every point.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
-    order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))
+    order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))  # points of no window are below 0
     x_QD, window_Q, time_Q = cloud_PD[order_Q], jnp.asarray(window_P)[order_Q], time_P[order_Q]
     # from each point; meaningless for the last of a window
     step_QD = jnp.roll(x_QD, -1, axis=0) - x_QD
-    next_Q = (
-        (jnp.roll(window_Q, -1) == window_Q) & (jnp.roll(time_Q, -1) == time_Q + 1) & (time_Q >= 0)
+    next_Q = ((jnp.roll(window_Q, -1) == window_Q) & (jnp.roll(time_Q, -1) == time_Q + 1)) & (
+        (time_Q >= 0) & (window_Q >= 0)
     )
     length_Q = jnp.linalg.norm(step_QD, axis=1)
     unit_QD = step_QD / jnp.where(length_Q == 0, 1.0, length_Q)[:, None]
@@ -97,7 +97,8 @@ def prompt_entropy(
 
     s are the singular values of the window's n vectors, not centered. Returns the entropy of each
     point's window, [0, ln min(n, D)], and whether a point is the first of its window. A window of
-    zeros, or a coordinate that is not finite: NaN.
+    zeros, or a coordinate that is not finite: NaN. Points of a window below 0 are in none; their
+    coordinates must be 0.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
@@ -107,6 +108,7 @@ def prompt_entropy(
     sorted_P = window_P[order_P]
     x_QD = jnp.pad(jnp.where(finite, cloud_PD, 0.0)[order_P], ((0, rows), (0, 0)))
     starts_P = jnp.concatenate([jnp.ones(1, bool), sorted_P[1:] != sorted_P[:-1]])
+    outside = (sorted_P[0] < 0).astype(int)  # one more window
     number_P = jnp.cumsum(starts_P) - 1
     size_P = jnp.zeros(points, int).at[number_P].add(1)
     start_P = jnp.cumsum(size_P) - size_P
@@ -136,7 +138,7 @@ def prompt_entropy(
         square_D = jnp.square(value_D / value_D[0])  # else squares of small values would underflow
         return entropy_P.at[number].set(entropy(square_D / square_D.sum()))
 
-    entropy_P = jax.lax.fori_loop(0, number_P[-1] + 1, read_window, jnp.zeros(points))
+    entropy_P = jax.lax.fori_loop(outside, number_P[-1] + 1, read_window, jnp.zeros(points))
     entropy_P = jnp.zeros(points).at[order_P].set(entropy_P[number_P])
-    first_P = jnp.zeros(points, bool).at[order_P].set(starts_P)
+    first_P = jnp.zeros(points, bool).at[order_P].set(starts_P & (sorted_P >= 0))
     return jnp.where(finite, entropy_P, jnp.nan), first_P

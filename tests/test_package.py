@@ -22,7 +22,7 @@ from tests.program import ROOT
 
 SUBPACKAGES = [
     *("utils", "config", "metrics", "models", "data", "training"),
-    *("measurement", "results", "sources", "subspaces", "analysis", "plot", "cli"),
+    *("measurement", "engine", "results", "sources", "subspaces", "analysis", "plot", "cli"),
 ]
 LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
 UNTYPED = (inspect.Signature.empty, typing.Any, "Any")

@@ -80,16 +80,17 @@ def weight_replicates(
 ) -> np.ndarray:
     """Convert replicates (…, 1 + J) of J folds of unequal sizes to those of equal folds.
 
-    w are the folds' shares of the points. With I_j what fold j adds, (J - 1)(mean x - x_j) for the
-    jackknife and x_j for sections, the variance of a mean is sum w_j^2 (I_j - sum_k w_k I_k)^2 / (1
-    - sum w^2), unbiased where the variance of I_j goes as 1 / w_j (reconstruction after Busing,
-    Meijer and van der Leeden 1999). `estimate` finds it in the returned replicates, which are
-    widened from J - 1 degrees of freedom to those of `degrees_of_freedom`.
+    w are the folds' shares of the points. With I_j what fold j adds, (1 / w_j - 1) (x - x_j) for the
+    jackknife, x the value of all points, and x_j for sections, the variance of a mean is sum w_j^2
+    (I_j - sum_k w_k I_k)^2 / (1 - sum w^2), unbiased where the variance of I_j goes as 1 / w_j
+    (reconstruction after Busing, Meijer and van der Leeden 1999). `estimate` finds it in the
+    returned replicates, which are widened from J - 1 degrees of freedom to those of
+    `degrees_of_freedom`.
     """
     values = np.asarray(values, np.float64)
     whole, x, folds, share_J = values[..., :1], values[..., 1:], len(size_J), size_J / size_J.sum()
     jackknife = kind == "jackknife"
-    part = (folds - 1) * (x.mean(axis=-1, keepdims=True) - x) if jackknife else x
+    part = (1 / share_J - 1) * (whole - x) if jackknife else x
     mean = (share_J * part).sum(axis=-1, keepdims=True)
     error = share_J * (part - mean) / np.sqrt(1 - np.square(share_J).sum())
     freedoms = degrees_of_freedom(size_J, square_J, kind), folds - 1

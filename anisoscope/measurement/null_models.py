@@ -20,7 +20,7 @@ from jax import Array
 from jax.lax import Precision
 from jaxtyping import Float
 
-from anisoscope.metrics.cloud import centered
+from anisoscope.metrics.cloud import centered, only
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import fall_back
 from anisoscope.metrics.spectrum import Spectrum
@@ -38,32 +38,37 @@ class Spread(NamedTuple):
     mean_D: Array  # of the distinct points
     factor_ED: Array  # f with f^T f = x^T x, x the distinct points about their mean
     original_P: Array  # the first of the copies of each point
+    first_P: Array  # the point counts, and is the first of its copies
 
 
-def spread(cloud_PD: Array, key: Array) -> Spread:
+def spread(
+    cloud_PD: Array, key: Array, valid_P: Array | None = None, original_P: Array | None = None
+) -> Spread:
     """Factor the distinct points x about their mean, once for all draws.
 
     The factor is triangular, or where the points span too few directions q^T x, with q a basis of
-    these directions drawn from the key.
+    these directions drawn from the key. `valid_P` marks the points that count, which come first
+    (None: all), `original_P` are the first copies, if they are known.
     """
-    original_P = copies(cloud_PD).original_P
+    valid_P = jnp.ones(len(cloud_PD), bool) if valid_P is None else valid_P
+    original_P = copies(cloud_PD, valid_P).original_P if original_P is None else original_P
+    first_P = valid_P & (original_P == jnp.arange(len(original_P)))
     columns = min(cloud_PD.shape)
 
     def triangular(x_PD: Array, *_: Array) -> Array:
         return jnp.linalg.qr(x_PD, mode="r")
 
-    def project(x_PD: Array, original_P: Array, key: Array) -> Array:
-        spanned_E = (
-            jnp.arange(columns) < _distinct(original_P) - 1
-        )  # the other columns of a basis are arbitrary
-        basis_PE = _orthonormal(original_P, columns, key)
+    def project(x_PD: Array, first_P: Array, key: Array) -> Array:
+        # the other columns of a basis are arbitrary
+        spanned_E = jnp.arange(columns) < first_P.sum() - 1
+        basis_PE = _orthonormal(first_P, columns, key)
         projected_ED = jnp.matmul(basis_PE.T, x_PD, precision=Precision.HIGHEST)
         return jnp.where(spanned_E[:, None], projected_ED, 0.0)
 
-    x_PD = _about_mean(centered(cloud_PD), original_P)
-    few = _distinct(original_P) <= columns
-    factor_ED = fall_back(few, project, triangular, x_PD, original_P, key)
-    return Spread(cloud_PD[0] - x_PD[0], factor_ED, original_P)  # no point is before the first
+    cloud_PD = only(jnp.asarray(cloud_PD, jnp.float32), valid_P)
+    x_PD = _about_mean(centered(cloud_PD, valid_P), first_P)
+    factor_ED = fall_back(first_P.sum() <= columns, project, triangular, x_PD, first_P, key)
+    return Spread(cloud_PD[0] - x_PD[0], factor_ED, original_P, first_P)
 
 
 def gaussian(factor: Spread, key: Array) -> Array:
@@ -73,10 +78,9 @@ def gaussian(factor: Spread, key: Array) -> Array:
     had them only on average, a normal cloud would seem to exceed its own null model. It has copies
     where the cloud has. The key must not be that of the `Spread`.
     """
-    original_P = factor.original_P
-    normal_PE = _orthonormal(original_P, len(factor.factor_ED), key)
+    normal_PE = _orthonormal(factor.first_P, len(factor.factor_ED), key)
     cloud_PD = jnp.matmul(normal_PE, factor.factor_ED, precision=Precision.HIGHEST)
-    return (cloud_PD + factor.mean_D[None])[original_P]
+    return (cloud_PD + factor.mean_D[None])[factor.original_P]
 
 
 def layer_keys(key: Array, numbers: Array) -> Array:
@@ -84,21 +88,16 @@ def layer_keys(key: Array, numbers: Array) -> Array:
     return jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
 
 
-def _distinct(original_P: Array) -> Array:
-    return (original_P == jnp.arange(len(original_P))).sum()
-
-
-def _about_mean(x_PE: Array, original_P: Array) -> Array:
+def _about_mean(x_PE: Array, first_P: Array) -> Array:
     """Center the distinct points; copies become 0."""
-    first_P1 = (original_P == jnp.arange(len(original_P)))[:, None]
-    kept_PE = jnp.where(first_P1, x_PE, 0.0)
-    return jnp.where(first_P1, x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P1.sum(), 0.0)
+    kept_PE = only(x_PE, first_P)
+    return only(x_PE - kept_PE.sum(axis=0, keepdims=True) / first_P.sum(), first_P)
 
 
-def _orthonormal(original_P: Array, columns: int, key: Array) -> Array:
+def _orthonormal(first_P: Array, columns: int, key: Array) -> Array:
     """Draw normal points for the distinct points, with mean 0 and orthonormal columns."""
-    normal_PE = jax.random.normal(key, (len(original_P), columns))
-    return _decorrelated(_about_mean(normal_PE, original_P), _distinct(original_P))
+    normal_PE = jax.random.normal(key, (len(first_P), columns))
+    return _decorrelated(_about_mean(normal_PE, first_P), first_P.sum())
 
 
 def _decorrelated(x_PE: Array, distinct: Array) -> Array:
@@ -147,6 +146,11 @@ def isotropic_spectra(points: int, width: int) -> Spectrum:
     return Spectrum(values_SE, mean_SE, outside_S, unknown_S, width * ones_S, points * ones_S)
 
 
+def count_draws(points: int, width: int) -> int:
+    """Choose the number of draws."""
+    return max(FEWEST, EIGENVALUES // min(points - 1, width))
+
+
 @functools.cache
 def _draw(
     points: int, width: int
@@ -155,7 +159,7 @@ def _draw(
     from scipy.linalg import eigvalsh_tridiagonal  # takes a tenth of a second to import
 
     rank, most = sorted((points - 1, width))
-    draws = max(FEWEST, EIGENVALUES // rank)
+    draws = count_draws(points, width)
     generator, down_E = np.random.default_rng(0), np.arange(rank)
     diagonal_SE = generator.chisquare(most - down_E, (draws, rank))
     below_SE = generator.chisquare(rank - 1 - down_E[:-1], (draws, rank - 1))

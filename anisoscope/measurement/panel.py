@@ -27,15 +27,18 @@ from anisoscope.measurement.null_models import (
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resampling import (
     Cloud,
+    Labels,
     LayerClouds,
     Places,
-    Sectioned,
+    Searched,
     Types,
+    equal_labels,
     map_samples,
     search,
     stack_trees,
     unstack,
 )
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.logit_lens import Unembedding
 
 # (work, stacked) -> the results of work on each entry of the first axis, stacked
@@ -105,6 +108,7 @@ def measure_panel(
     """
     families = [(INPUT_KINDS[name], FAMILIES[name]) for name in settings.families]
     measured, folds = samples[MEASURED], settings.folds
+    labels = equal_labels(folds, measured.clouds_NPD.shape[1], sections)
     values: dict[str, Values] = {name: {} for name in samples}
 
     def add(by_sample: dict[str, Values]) -> None:
@@ -130,24 +134,23 @@ def measure_panel(
             spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
             null = GaussianNull(spread_N, key_N)
         clouds = samples if group else {MEASURED: measured}
-        by_sample, nearest_ZN = _over_clouds(
-            clouds, group, settings, over, null, compared, sections
-        )
+        by_sample, nearest_ZN = _over_clouds(clouds, group, settings, labels, over, null, compared)
         add(by_sample)
         if compared:
             nearest_N = jax.tree.map(lambda x_Z: x_Z[0], nearest_ZN)
 
     nulls = {} if permuted_NPD is None else {PERMUTED: permuted_NPD}
-    clouds = LayerClouds(measured.clouds_NPD, folds, nearest_N, others, nulls, over)
+    clouds = LayerClouds(measured.clouds_NPD, labels, nearest_N, others, nulls, over)
     for kind, family in families:
         if kind == "layers":
             add(family.compute(clouds))
         elif kind == "heads":
-            compute = functools.partial(family.compute, folds=folds, over=over)
+            keep_RB = point_weights(folds, measured.heads.q_NBTHK.shape[1])
+            compute = functools.partial(family.compute, keep_RB=keep_RB, over=over)
             add(map_samples(compute, {name: sample.heads for name, sample in samples.items()}))
         elif kind == "logit_lens":
             read = measured.unembedding, measured.target_P
-            add({MEASURED: family.compute(measured.clouds_NPD, *read, folds, over)})
+            add({MEASURED: family.compute(measured.clouds_NPD, *read, labels, over)})
     return values
 
 
@@ -155,11 +158,11 @@ def _over_clouds(
     samples: dict[str, Sample],
     families: list[Family],
     settings: MeasureConfig,
+    labels: Labels,
     over: Over,
     null: GaussianNull | None,
     compared: int,
-    sections: int | None,
-) -> tuple[dict[str, Values], Sectioned | None]:
+) -> tuple[dict[str, Values], Searched | None]:
     """Measure the families in every cloud, in one loop over samples and layers.
 
     For the first sample the null models that need no draw are measured too. The draws of the
@@ -181,14 +184,20 @@ def _over_clouds(
             z >= len(samples), lambda: gaussian(layer.spread_N, key), lambda: clouds_ZNPD[z, n]
         )
 
-    def measure(number: Array) -> tuple[dict[str, Values], Sectioned | None]:
+    constants = [
+        family.constants and family.constants(*clouds_ZNPD.shape[2:], *[clouds_ZNPD.shape[2]] * 2)
+        for family in families
+    ]
+
+    def measure(number: Array) -> tuple[dict[str, Values], Searched | None]:
         z, n = number // layers, number % layers
         own = jnp.where(z < len(samples), z, 0)  # draws have the types of the first sample
         cloud_PD, types = cloud_at(z, n), jax.tree.map(lambda x_Z: x_Z[own], types_Z)
-        searched = search(cloud_PD, count, settings.folds, sections)
+        searched = search(cloud_PD, count, labels)
         values: dict[str, Values] = {MEASURED: {}}
-        for family in families:
-            found = family.compute(Cloud(cloud_PD, settings.folds, searched, places, types))
+        for family, known in zip(families, constants, strict=True):
+            cloud = Cloud(cloud_PD, labels, searched, places, types, known)
+            found = family.compute(cloud)
             for name, quantities in (found if family.exact_nulls else {MEASURED: found}).items():
                 if name in (MEASURED, *settings.nulls):
                     values.setdefault(name, {}).update(quantities)

@@ -86,6 +86,9 @@ class Family:
     # whether it reads the types of points, which only sources of texts know
     reads_types: bool = False
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of further dimensions
+    # (points, width, fewest and most points of one program) -> arrays in NumPy that `compute` finds
+    # in the cloud's `constants`
+    constants: Callable[[int, int, int, int], Any] | None = None
 
     @property
     def exact_nulls(self) -> set[str]:

@@ -1,8 +1,9 @@
 """Clouds, their neighbors and their resamples: the input of the families.
 
-R replicates come last in every array: the whole cloud, then each resample (see intervals.py). A
-cloud is fold-major: P/J points of each of J folds of windows, fold after fold. S are sections, Z
-named samples, X anything that has a value at each point.
+R replicates come last in every array: the whole cloud, then each resample (see intervals.py). Folds
+and sections are labels of points. S are parts: the whole cloud, then each section. G are groupings
+of the points: all together, and by section. X is anything that has a value at each point, Z are
+named samples.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,24 +12,37 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
 from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import Nearest
-from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
+from anisoscope.metrics.copies import Copies, copies
+from anisoscope.metrics.neighbors import Neighbors, neighbors_in_groups
 
 
-class Sectioned(NamedTuple):
-    """A value for the whole cloud and one for each section, as neighbors or the points themselves."""
+class Labels(NamedTuple):
+    """Which points are resampled together, the same for all layers of a cloud."""
 
-    whole: Neighbors | Nearest  # Nearest: only what comparisons need
-    sections: Neighbors | Nearest | None  # in each section, among its own points: (section, …)
+    keep_RP: Array  # weights 1 or 0: all points that count, then all but each fold
+    part_SP: Array  # the points that count, then those of each section
+    parts: Array | int  # number of parts that are read; the rest are padding
+    points: Array | int  # number of points that count; they come first
+
+    @property
+    def valid_P(self) -> Array:
+        """Mark the points that count."""
+        return self.part_SP[0]
+
+
+# neighbors in the whole cloud, and in each point's own section: the first axis G
+Searched = Neighbors | Nearest  # Nearest: only what comparisons need
 
 
 class Places(NamedTuple):
-    """The windows and positions of a cloud's points."""
+    """The windows and positions of a cloud's points; below 0 where there are none."""
 
     window_P: Array  # the number of each point's window, below the number of points
     time_P: Array  # its position in the window; 0 is the first token
@@ -47,81 +61,115 @@ class Types(NamedTuple):
 class Cloud(NamedTuple):
     """The cloud of a single layer, with everything a family may read about its points."""
 
-    points_PD: Array
-    folds: int
-    searched: Sectioned | None  # None where no family reads neighbors
+    points_PD: Array  # 0 for points that do not count
+    labels: Labels
+    searched: Searched | None = None  # None where no family reads neighbors
     places: Places | None = None  # None where they are unknown
     types: Types | None = None  # None where they are unknown
+    constants: Any = None  # what the family computes from the numbers of points and dimensions
+
+    def over_folds(self, read: Callable[[Array], Values]) -> Values:
+        """Apply `read` to weights of the points: all points, then all but each fold in turn."""
+        return jax.vmap(read)(self.labels.keep_RP)
+
+    def fold_means(self, value_XP: Array, counts_P: Array | None = None) -> Array:
+        """Average over the points that count, as `fold_means`."""
+        return fold_means(value_XP, self.labels.keep_RP, counts_P)
 
 
 class LayerClouds(NamedTuple):
     """Arguments of a family that compares layers."""
 
     points_NPD: Array
-    folds: int
-    nearest_N: Sectioned | None  # for each layer; None where no family reads neighbors
+    labels: Labels
+    nearest_N: Searched | None  # for each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
     over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
 
 
-def search(
-    cloud_PD: Array, count: int, folds: int, sections: int | None = None
-) -> Sectioned | None:
-    """Search the `count` nearest neighbors of every point, in the cloud and in each section.
+def equal_labels(folds: int, points: int, sections: int | None = None) -> Labels:
+    """Label points that come in folds of equal size, fold after fold.
 
-    None where `count` is 0. `sections` is the number of sections, None for `section_count`.
+    `sections` is the number of sections, None for `section_count`.
+    """
+    count = 0 if folds == 1 else sections or section_count(folds)
+    section_P = np.arange(points) * max(count, 1) // points
+    part_SP = np.stack([section_P >= 0, *(section_P == section for section in range(count))])
+    return Labels(point_weights(folds, points), jnp.asarray(part_SP), len(part_SP), points)
+
+
+def search(
+    cloud_PD: Array, count: int, labels: Labels, found: Copies | None = None
+) -> Searched | None:
+    """Search the `count` nearest neighbors of every point, in the cloud and in its own section.
+
+    None where `count` is 0. `found` are the copies; None: they are searched too.
     """
     if count == 0:
         return None
-    if folds == 1:
-        return Sectioned(nearest_neighbors(cloud_PD, count), None)
-    sections_SPD = cloud_PD.reshape(sections or section_count(folds), -1, cloud_PD.shape[1])
-    searched_S = jax.lax.map(lambda part_PD: nearest_neighbors(part_PD, count), sections_SPD)
-    return Sectioned(nearest_neighbors(cloud_PD, count), searched_S)
+    valid_P, section_SP = labels.valid_P, labels.part_SP[1:]
+    whole_P = jnp.where(valid_P, 0, -1)
+    groups = [whole_P]
+    if len(section_SP):
+        groups.append(jnp.where(section_SP.any(axis=0), section_SP.argmax(axis=0), -1))
+    found = copies(cloud_PD, valid_P) if found is None else found
+    points = None if isinstance(labels.points, int) else labels.points
+    most = max(len(section_SP), 1)
+    return neighbors_in_groups(cloud_PD, count, jnp.stack(groups), found, most, points)
 
 
-def cut_sections(cloud_PD: Array, sections: Any) -> Array:
-    """Cut a cloud into sections (S, P / S, D); `sections` is any search result of the sections."""
-    return cloud_PD.reshape(len(jax.tree.leaves(sections)[0]), -1, cloud_PD.shape[1])
+def over_parts(read: Callable[..., Values], labels: Labels, *searched: Any) -> Values:
+    """Apply `read` to the points of a part and neighbors among them: the whole, then each section.
+
+    `read` takes a mark of the points, and the neighbors of each search, or other arrays with a first
+    axis for both groupings. It is compiled once.
+    """
+
+    def read_part(part: Array) -> Values:
+        member_P = jnp.asarray(labels.part_SP)[part]
+        # the neighbors in the own section for every part but the first
+        nearest = (
+            jax.tree.map(lambda x_G: x_G[jnp.minimum(part, len(x_G) - 1)], found)
+            for found in searched
+        )
+        return read(
+            member_P,
+            *(found.part(member_P) if isinstance(found, Searched) else found for found in nearest),
+        )
+
+    count = len(labels.part_SP)
+    if isinstance(labels.parts, int):
+        found = jax.lax.map(read_part, jnp.arange(count))
+    else:
+        shapes = jax.eval_shape(read_part, jax.ShapeDtypeStruct((), jnp.int32))
+        empty = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), shapes)
+        found = jax.lax.fori_loop(
+            0,
+            labels.parts,
+            lambda part, found: jax.tree.map(
+                lambda x_S, x: x_S.at[part].set(x), found, read_part(part)
+            ),
+            empty,
+        )
+    return {name: jnp.moveaxis(value_S, 0, -1) for name, value_S in found.items()}
 
 
-def over_folds(read: Callable[[Array], Values], folds: int, points: int) -> Values:
-    """Apply `read` to weights of the points: all points, then all but each fold in turn."""
-    return jax.vmap(read)(point_weights(folds, points))
+def over_sections(read: Callable[..., Values], labels: Labels, *searched: Searched) -> Values:
+    """Apply `read` to neighbors of one or several clouds: of the whole, then of each section."""
+    return over_parts(lambda _, *nearest: read(*nearest), labels, *searched)
 
 
-def fold_means(value_XP: Array, folds: int, counts_P: Array | None = None) -> Array:
-    """Average over the points that count (None: all), of all folds and without each: (..., R).
+def fold_means(value_XP: Array, keep_RP: Array, counts_P: Array | None = None) -> Array:
+    """Average over the points that count (None: all that are kept), for each set of weights: (..., R).
 
     NaN where no point counts.
     """
-    points = value_XP.shape[-1]
-    counts_P = jnp.ones(points, bool) if counts_P is None else counts_P
-    weight_RP = point_weights(folds, points) * counts_P[None]
+    counts_P = keep_RP[0] > 0 if counts_P is None else counts_P & (keep_RP[0] > 0)
+    weight_RP = keep_RP * counts_P[None]
     kept_XP = jnp.where(jnp.broadcast_to(counts_P, value_XP.shape), value_XP, 0.0)
     sum_XR = jnp.matmul(kept_XP, weight_RP.T, precision=Precision.HIGHEST)
     return sum_XR / jnp.broadcast_to(weight_RP.sum(axis=1), sum_XR.shape)
-
-
-def over_sections(read: Callable[..., Values], *searched: Sectioned) -> Values:
-    """Apply `read` to neighbors of one or several clouds: of the whole, then of each section."""
-    whole = read(*(found.whole for found in searched))
-    if searched[0].sections is None:
-        return {name: value[..., None] for name, value in whole.items()}
-    sections = tuple(found.sections for found in searched)
-    sections = jax.lax.map(lambda neighbors: read(*neighbors), sections)
-    return {
-        name: jnp.concatenate([value[..., None], jnp.moveaxis(sections[name], 0, -1)], -1)
-        for name, value in whole.items()
-    }
-
-
-def over_neighborhoods(read: Callable[..., Values], cloud: Cloud) -> Values:
-    """Apply `read` to points and their neighbors: of the whole cloud, then of each section."""
-    sections = cloud.searched.sections
-    clouds = None if sections is None else cut_sections(cloud.points_PD, sections)
-    return over_sections(read, Sectioned(cloud.points_PD, clouds), cloud.searched)
 
 
 def stack_trees(trees: list[Any]) -> Any:

@@ -1,31 +1,30 @@
-"""Run the panel on chunks of vectors.
+"""Measure chunks of vectors: read them layer by layer, and hand them to the engine.
 
-Values use all points of a chunk, replicates use its folds. Arrays carry the letters of `models`,
-and J folds of M points.
+Arrays carry the letters of `models`.
 """
 
-import dataclasses
 import functools
 import math
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.engine import programs
+from anisoscope.engine.measure_clouds import LensInput, Selection, measure_clouds, trim
+from anisoscope.engine.sizes import Folds, lay_out
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.intervals import weight_replicates
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import layer_keys
-from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
-from anisoscope.measurement.quantity import Quantity, Values
-from anisoscope.metrics import copies, lapack
+from anisoscope.measurement.quantity import MEASURED, Values
+from anisoscope.metrics import lapack
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Vectors
-from anisoscope.sources.folds import Chunk, Folds, describe
+from anisoscope.sources.folds import Chunk, describe
 from anisoscope.utils import memory
 from anisoscope.utils.progress import LOGGER, progress_bar
 
@@ -44,44 +43,46 @@ def measure_chunks(
     lens: tuple[Any, np.ndarray] | None = None,
     key: Array | None = None,
 ) -> tuple[dict[str, Values], dict[str, Any]]:
-    """Run the panel on each layer, or on all layers at once for families that compare layers.
+    """Measure each layer, and all layers at once by families that compare layers.
 
     `label` is that of the progress bar. `lens` is the unembedding, and the token that each point is
-    to predict. The key of the Gaussian null models is made from the vectors, unless given. Return
-    {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
+    to predict. The keys of the Gaussian null models are made from the vectors, unless `key` is
+    given. Return {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
-    layers = vectors.layers
-    kinds = {INPUT_KINDS[name] for name in settings.families}
-    numbers = range(len(layers))
-    together = not kinds.isdisjoint(("layers", "logit_lens"))
-    unequal = any(chunk.folds.unequal for chunk in chunks)
-    groups = [numbers] if together else [[number] for number in numbers]
+    layers, width = vectors.layers, max(vectors.widths)
+    selection = Selection(settings.families, settings.nulls)
+    together = selection.families_reading("layers") or selection.families_reading("logit_lens")
     parts, counts = [], [[] for _ in layers]
-    for group in progress_bar(groups, label, "layer"):
-        panels, width = [], max(vectors.widths[n] for n in group)
+    with progress_bar(None, label, "layer", total=len(chunks) * len(layers)) as bar:
         for chunk in chunks:
             description = f"{chunk.size:,} points of width {width}"
-            if len(group) > 1:
-                description = f"{len(group)} layers of {description} together"
+            if together and len(layers) > 1:
+                description = f"{len(layers)} layers of {description} together"
+            check = functools.partial(check_available, description=description, chunks=len(chunks))
             # checked before the arrays are read
-            check_available(WORK * 4 * len(group) * chunk.size * width, description, len(chunks))
-            clouds = [as_vectors(layers[n][chunk.rows_P], f"vectors of layer {n}") for n in group]
-            for n, cloud_PD in zip(group, clouds, strict=True):
-                counts[n].append(count_degenerate(cloud_PD))
-            # columns of zeros change no distance, where layers are compared
-            pads = [((0, 0), (0, width - cloud_PD.shape[1])) for cloud_PD in clouds]
-            clouds_NPD = np.stack([*map(np.pad, clouds, pads)])
-            sample = Sample(clouds_NPD, places=chunk.places)
-            if lens is not None:
-                sample = sample._replace(unembedding=lens[0], target_P=lens[1][chunk.rows_P])
-            key_N = cloud_keys(clouds_NPD, settings.seed)
-            key_N = key_N if key is None else layer_keys(key, np.array(group))
-            measure = functools.partial(
-                run_panel, sample, settings, key_N, description, len(chunks)
+            check(WORK * 4 * (len(layers) if together else 1) * chunk.size * width)
+
+            def read(chunk: Chunk = chunk) -> Iterator[np.ndarray]:
+                for n, layer in enumerate(layers):
+                    cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
+                    counts[n].append(count_degenerate(cloud_PD))
+                    yield cloud_PD
+                    bar.update()
+
+            values, copied = measure_clouds(
+                read(),
+                lay_out(chunk.folds, chunk.places),
+                chunk.folds,
+                selection,
+                jax.random.key(settings.seed) if key is None else key,
+                key is not None,
+                check,
+                None if lens is None else LensInput(lens[0], lens[1][chunk.rows_P]),
             )
-            panels.append(resample(measure, chunk.size, chunk.folds, quantities(), unequal))
-        parts.append(jax.tree.map(lambda *values: np.stack(values), *panels))
-    values = jax.tree.map(lambda *values: np.concatenate(values, axis=1), *parts)
+            for count, number in zip(counts, copied, strict=True):
+                count[-1][COPIES] = number
+            parts.append(values)
+    values = jax.tree.map(lambda *values: np.stack(values), *parts)
     least, points = min(sum(x[COPIES] for x in chunk) for chunk in counts), vectors.shape[0]
     if vectors.cluster_P is None and least > MANY_COPIES * points:
         LOGGER.warning(
@@ -97,22 +98,30 @@ def measure_chunks(
 def measure_head_chunks(
     heads: Heads, folds: Folds, count: int, settings: MeasureConfig
 ) -> dict[str, Values]:
-    """Return {cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows."""
+    """Return {cloud: {quantity: (chunk, block, head, …, R)}} of chunks of whole windows.
+
+    `folds` are those of the windows of a chunk.
+    """
     blocks, windows, context, head_count, width = heads.q_NBTHK.shape
     size, panels = windows // count, []
     description = (
         f"queries and keys of width {width}, of {blocks * head_count:,} heads "
         f"at {size * context:,} positions,"
     )
-    cloud_NPD = np.zeros((blocks, size * context, 1), np.float32)
+    check = functools.partial(check_available, description=description, chunks=count)
+    run, keep_RB = programs.make_run(check), lay_out(folds, None).labels.keep_RP[:, :size]
     for start in range(0, size * count, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        unused = jax.random.key(0)  # heads have no Gaussian null model
-        sample = Sample(cloud_NPD, part)
-        measure = functools.partial(run_panel, sample, settings, unused, description, count)
-        panels.append(resample(measure, size * context, folds, quantities()))
+        for name in settings.families:
+            with lapack.threads_for(width):
+                values = jax.device_get(run(_measure_heads, part, keep_RB, name=name))
+            panels.append(trim({MEASURED: values}, folds))
     return jax.tree.map(lambda *values: np.stack(values), *panels)
+
+
+def _measure_heads(heads: Heads, keep_RB: Array, *, name: str) -> Values:
+    return FAMILIES[name].compute(heads, keep_RB)
 
 
 def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
@@ -122,84 +131,6 @@ def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:
     """
     digest_N = [zlib.crc32(np.ascontiguousarray(cloud_PD)) for cloud_PD in clouds_NPD]
     return layer_keys(jax.random.key(seed), np.array(digest_N, np.uint32))
-
-
-def resample(
-    measure: Callable[[Any, int, int | None], dict[str, Values]],
-    points: int,
-    folds: Folds,
-    schema: Mapping[str, Quantity],
-    unequal: bool | None = None,
-) -> dict[str, Values]:
-    """Compute values from all points, and replicates from the folds, which may leave out points.
-
-    `measure` is (index of points, folds, sections) -> {cloud: {quantity: (…, R)}}; None sections
-    are as many as the folds allow. Each of unequal folds is a section, and its replicates are
-    weighted by its share of the points. `unequal` is that of all chunks.
-    """
-    unequal, index_P, count = unequal or folds.unequal, folds.index_JM.ravel(), len(folds.index_JM)
-    replicates = measure(index_P, count, count if unequal else None)
-    if not unequal and index_P.size == points:
-        return replicates
-    values = measure(slice(None), 1, None)
-    for cloud, by_name in values.items():
-        for name in by_name:
-            if kind := schema[name].resampling:
-                value = np.concatenate([by_name[name], replicates[cloud][name][..., 1:]], -1)
-                by_name[name] = weight_replicates(value, kind, *folds[1:]) if unequal else value
-    return values
-
-
-def run_panel(
-    sample: Sample,
-    settings: MeasureConfig,
-    key: Array,
-    description: str,
-    chunks: int,
-    index_P: Any,
-    folds: int,
-    sections: int | None,
-) -> dict[str, Values]:
-    """Run the compiled panel on points of one chunk, after checking that its memory is available."""
-    arguments = _take_points(sample, index_P), key
-    leaves, structure = jax.tree.flatten(jax.eval_shape(lambda *arrays: arrays, *arguments))
-    settings = dataclasses.replace(settings, seed=0, folds=folds)
-    program = _compile(settings, structure, tuple(leaves), sections)
-    if (needs := program.memory_analysis()) is not None:
-        takes = needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-        check_available(takes, description, chunks)
-    with lapack.threads_for(min(sample.clouds_NPD.shape[1:])):
-        return jax.device_get(program(*arguments))
-
-
-@functools.cache
-def _compile(
-    settings: MeasureConfig,
-    structure: Any,
-    leaves: tuple[jax.ShapeDtypeStruct, ...],
-    sections: int | None,
-) -> jax.stages.Compiled:
-    """Compile one program for all arrays of one shape and any seed: keys are arguments."""
-
-    def program(sample: Sample, key: Array) -> dict[str, Values]:
-        return measure_panel({MEASURED: sample}, {}, settings, key, sections=sections)
-
-    return jax.jit(program).lower(*jax.tree.unflatten(structure, leaves)).compile()
-
-
-def _take_points(sample: Sample, index_P: Any) -> Sample:
-    """Take these points, and the whole windows of heads that they form."""
-    clouds_NPD, heads = sample.clouds_NPD[:, index_P], sample.heads
-    if heads is not None and not isinstance(index_P, slice):
-        context = heads.q_NBTHK.shape[2]
-        window_B = index_P[::context] // context
-        heads = heads._replace(
-            q_NBTHK=heads.q_NBTHK[:, window_B],
-            k_NBTHK=heads.k_NBTHK[:, window_B],
-            picks_P=np.arange(index_P.size),
-        )
-    places, target_P = jax.tree.map(lambda x_P: x_P[index_P], (sample.places, sample.target_P))
-    return Sample(clouds_NPD, heads, places, None, sample.unembedding, target_P)
 
 
 def check_available(takes: int, description: str, chunks: int | None) -> None:
@@ -216,16 +147,13 @@ def check_available(takes: int, description: str, chunks: int | None) -> None:
         )
 
 
-_find_copies = jax.jit(copies.copies)
-
-
 def count_degenerate(cloud_PD: np.ndarray) -> dict[str, int]:
     """Count what distorts metrics: zeros, constant columns, copies, and points of few integers."""
     few = 0 < np.ptp(cloud_PD) < MANY_VALUES and (np.rint(cloud_PD) == cloud_PD).all()
     return {
         "zero rows": int((~cloud_PD.any(axis=1)).sum()),
         CONSTANT: int((cloud_PD == cloud_PD[0]).all(axis=0).sum()),
-        COPIES: len(cloud_PD) - len(np.unique(_find_copies(cloud_PD).original_P)),
+        COPIES: 0,  # the engine finds them
         "points of few whole numbers (many distances tie)": len(cloud_PD) * int(few),
     }
 

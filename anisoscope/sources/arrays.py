@@ -21,6 +21,7 @@ from anisoscope.config.measure_config import (
     INPUT_KINDS,
     MeasureConfig,
 )
+from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.measurement.resampling import Places
@@ -31,7 +32,7 @@ from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS, VectorsLike
-from anisoscope.sources.folds import Chunk, Folds, cut_chunks, cut_windows
+from anisoscope.sources.folds import Chunk, cut_chunks, cut_runs
 from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 
@@ -58,10 +59,9 @@ def measure(
 ) -> xr.Dataset:
     """Measure clouds of vectors: values, 95 % intervals, and the excess over null models.
 
-    Values are of all points. For the intervals alone, folds of unequal clusters are thinned at
-    random and weighted by their share of the points. Clusters that weigh as fewer than five equal
-    ones cause a warning. Rows of zeros, constant columns, duplicates and tied distances are
-    counted in `attrs["degenerate"]`.
+    Values and intervals are of all points; folds of unequal clusters are weighted by their share of
+    the points. Clusters that weigh as fewer than five equal ones cause a warning. Rows of zeros,
+    constant columns, duplicates and tied distances are counted in `attrs["degenerate"]`.
 
     Args:
         x: one layer (points, width), a list of layers, or a dict of them by name: NumPy, JAX or
@@ -183,12 +183,12 @@ def measure_attention(
     settings = array_checks.make_settings("attention", array_checks.HEAD_INPUTS, (), folds, seed)
     heads = array_checks.read_heads(queries, keys, mask, bias)
     array_checks.check_names(layer_names, len(heads.q_NBTHK))
-    windows, context = heads.q_NBTHK.shape[1:3]
+    windows = heads.q_NBTHK.shape[1]
     if not isinstance(num_chunks, numbers.Integral) or not 1 <= num_chunks <= windows:
         raise ValueError(
             f"num_chunks is {num_chunks}; {windows} windows allow a whole number from 1 to {windows}"
         )
-    cut = cut_windows(windows // num_chunks, context, folds)
+    cut = cut_runs(np.arange(windows // num_chunks), min(folds, windows // num_chunks))
     with library_call(quiet):
         values = array_chunks.measure_head_chunks(heads, cut, num_chunks, settings)
     attributes = {
@@ -257,7 +257,8 @@ def make_measure(
             array_checks.check_names(layer_names, layers)
             places = Places(*np.divmod(np.arange(windows * context, dtype=np.int32), context))
             clouds = array_checks.Vectors([*vectors.reshape(layers, -1, width)], *places)
-            chunk = Chunk(slice(None), len(places[0]), places, cut_windows(windows, context, folds))
+            cut = cut_runs(places.window_P, min(folds, windows))
+            chunk = Chunk(slice(None), len(places.window_P), places, cut)
             values, attributes = array_chunks.measure_chunks(
                 clouds, [chunk], settings, key=jax.random.key(seed)
             )
@@ -313,7 +314,7 @@ def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk
             advice = "all vectors are equal"
         LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)
     folds = chunks[0].folds
-    if len(folds.index_JM) < 2:
+    if folds.count < 2:
         return
     resampled = {name for name, quantity in quantities().items() if quantity.resampling}
     without = [
@@ -332,7 +333,7 @@ def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk
 
 def _sizes(folds: Folds) -> np.ndarray:
     """Return the number of points of each fold."""
-    return folds.size_J if folds.unequal else np.full(1, folds.index_JM.shape[1])
+    return np.bincount(folds.fold_P)
 
 
 def make_table(

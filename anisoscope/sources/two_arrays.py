@@ -1,28 +1,24 @@
 """Compare two models by the vectors that a user has of both, at the same points.
 
-Letters: M layers of the second model, K clusters.
+Letters: M layers of the second model, K clusters, Q pairs of points.
 """
 
-import functools
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families import comparison_family
+from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
 from anisoscope.sources import array_checks, array_chunks, two_models
 from anisoscope.sources.array_checks import Vectors, VectorsLike
-from anisoscope.sources.array_chunks import resample
 from anisoscope.sources.arrays import join_positions
 from anisoscope.sources.axes import is_named
-from anisoscope.sources.folds import LEAST, Folds, cut_chunks, describe, equalize
+from anisoscope.sources.folds import cut_chunks, describe
 from anisoscope.sources.two_models import PairedClouds
 from anisoscope.utils.progress import library_call
 
@@ -132,14 +128,13 @@ def _compare_points(first: Vectors, second: Vectors, folds: int, seed: int) -> x
     a_NPD, b_MPE = (_stack(vectors, name) for name, vectors in (("a", first), ("b", second)))
     chunks = cut_chunks(first, 1, folds, seed)
     cut, (row_Q, other_Q) = chunks[0].folds, pair_points(first, seed)
-    null_cut = cut_pairs(cut, first.cluster_P, row_Q, seed)
-    unequal = cut.unequal or null_cut.unequal
-    values = _measure(PairedClouds(a_NPD, b_MPE), cut, unequal)
+    values = _measure(PairedClouds(a_NPD, b_MPE), cut)
     if len(row_Q):
         pairs = PairedClouds(a_NPD[:, other_Q], b_MPE[:, row_Q])
-        null = _measure(pairs, null_cut, unequal)
+        null_cut = cut_pairs(cut, first.cluster_P, row_Q)
+        null = _measure(pairs, null_cut)
         if len(row_Q) < points:  # fewer points are more alike by chance: excess of the paired ones
-            paired = _measure(PairedClouds(a_NPD[:, row_Q], b_MPE[:, row_Q]), null_cut, unequal)
+            paired = _measure(PairedClouds(a_NPD[:, row_Q], b_MPE[:, row_Q]), null_cut)
             null = {name: null[name] + values[name] - x for name, x in paired.items()}
     else:  # a single cluster
         null = {name: np.full_like(x, np.nan) for name, x in values.items()}
@@ -154,11 +149,8 @@ def _stack(vectors: Vectors, name: str) -> np.ndarray:
     return np.stack([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in layers])
 
 
-@jax.enable_x64(False)
-def _measure(pair: PairedClouds, folds: Folds, unequal: bool) -> Values:
-    measure = functools.partial(two_models.measure_points, pair)
-    schema = comparison_family.ACROSS
-    return resample(measure, pair.first_NPD.shape[1], folds, schema, unequal)[MEASURED]
+def _measure(pair: PairedClouds, folds: Folds) -> Values:
+    return two_models.compare_clouds(pair, folds)[MEASURED]
 
 
 def pair_points(vectors: Vectors, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -196,18 +188,15 @@ def pair_points(vectors: Vectors, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return row_Q[sorted_Q], other_Q[sorted_Q]
 
 
-def cut_pairs(folds: Folds, cluster_P: np.ndarray | None, row_Q: np.ndarray, seed: int) -> Folds:
-    """Cut paired points into the folds of their clusters; indices are of the pairs."""
+def cut_pairs(folds: Folds, cluster_P: np.ndarray | None, row_Q: np.ndarray) -> Folds:
+    """Cut paired points into the folds of their clusters."""
     if cluster_P is None:
         return folds
-    if not len(row_Q) or len(folds.index_JM) == 1:
-        return Folds(np.arange(len(row_Q))[None], *np.ones((2, 1), int))
-    fold_K = np.zeros(cluster_P.max() + 1, int)
-    for fold, index_M in enumerate(folds.index_JM):
-        fold_K[cluster_P[index_M]] = fold
-    fold_Q = fold_K[cluster_P[row_Q]]
-    count = len(folds.index_JM)
-    members = [np.flatnonzero(fold_Q == fold) for fold in range(count)]
-    index_JM = equalize(members, math.ceil(LEAST * len(row_Q) / count), seed)
-    size_K = np.bincount(cluster_P[row_Q], minlength=len(fold_K))
-    return Folds(index_JM, *(np.bincount(fold_K, size_K**power, count) for power in (1, 2)))
+    _, number_Q, size_K = np.unique(cluster_P[row_Q], return_inverse=True, return_counts=True)
+    first_K = np.unique(number_Q, return_index=True)[1]
+    labels = [label_P[row_Q] for label_P in folds[:2]]
+    sizes = [
+        tuple(np.bincount(label_Q[first_K], size_K**power, len(size_J)) for power in (1, 2))
+        for label_Q, (size_J, _) in zip(labels, folds[2:], strict=True)
+    ]
+    return Folds(*labels, *sizes)

@@ -6,7 +6,6 @@ pretrained models. A comparison across different points, texts or settings is re
 Letters: M layers of the second model, E its width, G batches, S sets of positions.
 """
 
-import functools
 import json
 import pathlib
 from collections.abc import Iterable, Iterator
@@ -19,15 +18,15 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data.corpus import Corpus
+from anisoscope.engine.sizes import Folds, lay_out, pad
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.summary import summarize
-from anisoscope.sources.array_chunks import resample
 from anisoscope.sources.evaluation_windows import POSITION_SETS
-from anisoscope.sources.folds import Folds
+from anisoscope.sources.folds import cut_runs
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, user_path
 from anisoscope.utils.progress import progress_bar
@@ -64,8 +63,7 @@ class ModelPair(NamedTuple):
 
 def measure_pair(pair: ModelPair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
-    count, share = pair.measure.folds, pair.measure.points // pair.measure.folds
-    folds = Folds(np.arange(count * share).reshape(count, share), *np.ones((2, count), int))
+    folds = cut_runs(np.arange(pair.measure.points), pair.measure.folds)
     label, total = " and ".join(pair.labels), pair.measure.batches
     table = measure_batches(
         progress_bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS
@@ -77,14 +75,9 @@ def measure_batches(
     batches: Iterable[list[PairedClouds]], folds: Folds, positions: tuple[str, ...]
 ) -> xr.Dataset:
     """Make the table of the clouds of each batch, one for each set of positions."""
-    schema, found = comparison_family.ACROSS, []
+    found = []
     for sets in batches:
-        found.append(
-            [
-                resample(functools.partial(measure_points, x), x.first_NPD.shape[1], folds, schema)
-                for x in sets
-            ]
-        )
+        found.append([compare_clouds(clouds, folds) for clouds in sets])
     return make_pair_table(found, positions)
 
 
@@ -108,12 +101,18 @@ def make_pair_table(
 
 
 @jax.enable_x64(False)
-def measure_points(
-    clouds: PairedClouds, index_P: Any, folds: int, sections: int | None
-) -> dict[str, Values]:
-    """Measure some of the points, as `resample` asks."""
-    points = (None if x is None else x[:, index_P] for x in clouds)
-    return jax.device_get(comparison_family.compare_every_layer(*points, folds, sections))
+def compare_clouds(clouds: PairedClouds, folds: Folds) -> dict[str, Values]:
+    """Compare every layer of one model with every layer of the other."""
+    size, labels, _ = lay_out(folds, None)
+    padded = (None if x is None else pad(np.swapaxes(x, 0, 1), size).swapaxes(0, 1) for x in clouds)
+    found = jax.device_get(comparison_family.compare_every_layer(*padded, labels))
+    return {
+        cloud: {
+            name: folds.weight(x, comparison_family.ACROSS[name].resampling)
+            for name, x in values.items()
+        }
+        for cloud, values in found.items()
+    }
 
 
 def write_similarity(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.intervals import weight_replicates
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.results.derived import NULL
 from anisoscope.results.summary import summarize
 from anisoscope.sources.array_chunks import cloud_keys
-from anisoscope.sources.folds import Chunk, Folds
+from anisoscope.sources.folds import Chunk
 
 GAUSSIAN = "gaussian"
 # labels that tables have besides the dimensions of quantities
@@ -56,7 +56,7 @@ def add_metrics(
     for name, metric in metrics.items():
         text = (getattr(metric, "__doc__", None) or name).strip().splitlines()[0]
         schema[name] = Quantity(name, text, "user-defined function", resampling="jackknife")
-    folds, dims = len(chunks[0].folds.index_JM), ("batch", "layer", "jackknife")
+    folds, dims = chunks[0].folds.count, ("batch", "layer", "jackknife")
     shape = len(chunks), len(layers), 1 + folds * (folds > 1)
     values, null = (
         xr.Dataset({name: (dims, np.empty(shape), x.attributes) for name, x in schema.items()})
@@ -77,8 +77,8 @@ def add_metrics(
 
 def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -> np.ndarray:
     """Return the value of all points, then of the resampled points without each fold."""
-    count = len(folds.index_JM)
-    kept = [np.delete(folds.index_JM, fold, axis=0).ravel() for fold in range(count)]
+    count = folds.count
+    kept = [np.flatnonzero(folds.fold_P != fold) for fold in range(count)]
     # a copy, since a metric may work in place
     clouds = [cloud_PD.copy()] + [cloud_PD[index_P] for index_P in kept if count > 1]
     try:
@@ -92,8 +92,7 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
     if others := [value for value in found if value.dtype.kind not in "biuf"]:
         kind = type(others[0].item()).__name__
         raise ValueError(f"metrics: {name!r} returned a {kind}; return one real number")
-    value_R = np.array(found, np.float64)
-    return weight_replicates(value_R, "jackknife", *folds[1:]) if folds.unequal else value_R
+    return folds.weight(np.array(found, np.float64), "jackknife")
 
 
 @jax.enable_x64(False)

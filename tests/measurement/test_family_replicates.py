@@ -10,13 +10,14 @@ from anisoscope.config.measure_config import INPUT_KINDS, OPTIONAL_FAMILIES
 from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Cloud, Places, search
+from anisoscope.measurement.resampling import Cloud, Places, equal_labels, search
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
 CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(
     0.8
 ) ** np.arange(WIDTH)
+WHOLE = equal_labels(1, WINDOWS * TIME)
 # Another draw; the median of the whole; the eigenvalues to first order.
 APPROXIMATE = (
     "curvature_random_walk",
@@ -44,7 +45,10 @@ def measured(name, kept=slice(None), folds=1):
 
     def measure(points):
         places = Places(place // TIME, place % TIME)
-        return family.compute(Cloud(points, folds, search(points, family.neighbors, folds), places))
+        labels = equal_labels(folds, len(points))
+        searched = search(points, family.neighbors, labels)
+        constants = family.constants and family.constants(*points.shape, *[len(points)] * 2)
+        return family.compute(Cloud(points, labels, searched, places, None, constants))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
 
@@ -71,7 +75,9 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
     k[:, :, 0] += 2 * q.mean(axis=2)
     heads = Heads(q, k, np.arange(3 * TIME), np.tril(np.ones((TIME, TIME), bool)))
     rates, first = jax.jit(
-        lambda heads: [FAMILIES[name].compute(heads, 1) for name in ("sinks", "attention")]
+        lambda heads: [
+            FAMILIES[name].compute(heads, np.ones((1, 3))) for name in ("sinks", "attention")
+        ]
     )(heads)
     for number, threshold in enumerate(attention_family.THRESHOLDS):
         for name, of in attention_family.WEIGHTS.items():
@@ -82,7 +88,9 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
 
     cloud = CLOUD.copy()
     cloud[:3, 4] += np.float32([50, 500, 5000])
-    found = jax.jit(lambda points: outliers_family.measure_massive(Cloud(points, 1, None)))(cloud)
+    found = jax.jit(lambda points: outliers_family.measure_massive(Cloud(points, WHOLE, None)))(
+        cloud
+    )
     x = np.sort(np.abs(cloud.astype(np.float64)), axis=1)
     norm = np.linalg.norm(x, axis=1)
     for number, ratio in enumerate(outliers_family.RATIOS):
@@ -93,7 +101,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
         )
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
-    assert np.isnan(outliers_family.measure_massive(Cloud(cloud, 1, None))["long_points"]).all()
+    assert np.isnan(outliers_family.measure_massive(Cloud(cloud, WHOLE, None))["long_points"]).all()
 
 
 DIMENSIONS = (
@@ -109,9 +117,9 @@ DIMENSIONS = (
 
 @functools.partial(jax.jit, static_argnums=1)
 def dimensions(cloud_PD, folds):
-    cloud = Cloud(
-        cloud_PD, folds, search(cloud_PD, dimension_family.FAMILIES["scale"].neighbors, folds)
-    )
+    labels = equal_labels(folds, len(cloud_PD))
+    count = dimension_family.FAMILIES["scale"].neighbors
+    cloud = Cloud(cloud_PD, labels, search(cloud_PD, count, labels))
     return dimension_family.measure_dimension(cloud) | dimension_family.measure_scale(cloud)
 
 

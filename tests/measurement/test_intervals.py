@@ -87,7 +87,9 @@ def test_weights_of_equal_folds_change_nothing_and_of_a_mean_are_the_textbook_va
         np.square(share_J * (mean_J - share_J @ mean_J)).sum() / (1 - np.square(share_J).sum())
     )
     half = stats.t.ppf(0.975, degrees_of_freedom(size_J, size_J**2, kind)) * error
-    whole = np.concatenate([[[share_J @ mean_J]], values[:, 1:]], axis=1)
+    mean = share_J @ mean_J
+    own_J = (mean - share_J * mean_J) / (1 - share_J) if kind == "jackknife" else mean_J
+    whole = np.concatenate([[[mean]], own_J[None]], axis=1)
     found = estimate(weight_replicates(whole, kind, size_J, size_J**2), kind)
     np.testing.assert_allclose(found.high - found.low, 2 * half, rtol=1e-10)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import comparison as metric
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import (
     map_pairs,
     neighbor_overlap,
@@ -19,7 +20,13 @@ COUNT = 5
 GROUPED = POINTS - 1  # points that are a multiple of the folds
 INVARIANT = (60, 6)  # points and width of the clouds that are moved
 
-both = jax.jit(metric.ckas, static_argnames="folds")
+ckas = jax.jit(metric.ckas)
+
+
+def both(x, y, folds=1):
+    return ckas(x, y, point_weights(folds, len(x)))
+
+
 TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
 
@@ -120,9 +127,10 @@ def test_cka_of_what_does_not_vary_or_is_not_finite_is_nan():
 
 @functools.partial(jax.jit, static_argnames="folds")
 def of_layers(clouds, folds, beside=None):
-    prepared = prepare_clouds(clouds, folds)
-    others = prepared if beside is None else prepare_clouds(beside, folds)
-    return map_pairs(functools.partial(metric.compare_prepared, folds=folds), prepared, others)
+    keep = point_weights(folds, clouds.shape[1])
+    prepared = prepare_clouds(clouds, keep)
+    others = prepared if beside is None else prepare_clouds(beside, keep)
+    return map_pairs(functools.partial(metric.compare_prepared, keep_RP=keep), prepared, others)
 
 
 def test_layers_beside_others_are_a_triangle_mirrored():

@@ -27,6 +27,7 @@ from anisoscope.metrics import (
     tangent,
     windows,
 )
+from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.neighbors import nearest_neighbors
 from tests.metrics.clouds import gaussian, rotation
 
@@ -35,6 +36,7 @@ CLOUD = gaussian(POINTS, WIDTH, 3) * np.linspace(3, 1, WIDTH, dtype=np.float32) 
 OTHER = gaussian(POINTS, WIDTH, 4) + CLOUD[:, ::-1]
 PLACE = np.arange(POINTS)
 ALL, NO_ORIGIN = "rotation scale translation order", "rotation scale order"
+FOUR = point_weights(4, POINTS)
 KEEP = np.float32(np.random.default_rng(1).random(POINTS) > 0.2)
 
 
@@ -204,11 +206,11 @@ def test_is_under_vmap_as_one_after_another(metric):
 
 
 IN_FOLDS = {
-    "spectrum in folds": lambda x, _: spectrum.spectrum(x, 4),
-    "spectrum of few points in folds": lambda x, _: spectrum.spectrum(x[:8], 4),
+    "spectrum in folds": lambda x, _: spectrum.spectrum(x, FOUR),
+    "spectrum of few points in folds": lambda x, _: spectrum.spectrum(x[:8], point_weights(4, 8)),
     "types in folds": lambda x, place: frequency.type_statistics(x, place % 5, x[:, 0], 4),
-    "cka in folds": lambda x, _: comparison.ckas(x, OTHER, 4),
-    "partition in folds": lambda x, _: similarity.log_partition_isotropy(x, 4),
+    "cka in folds": lambda x, _: comparison.ckas(x, OTHER, FOUR),
+    "partition in folds": lambda x, _: similarity.log_partition_isotropy(x, FOUR),
 }
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from anisoscope.metrics import eigen
 from anisoscope.metrics import spectrum as spectral
+from anisoscope.metrics.cloud import point_weights
 from tests import reference_spectrum as reference
 from tests.metrics.clouds import EVERY, SHAPE, WIDE, gaussian, rotation
 
@@ -22,7 +23,7 @@ NAMES = (
 SMALL = (48, 7)
 FEW = {"more dimensions than points": WIDE, "few points": gaussian(7, 3)}
 
-spectrum = jax.jit(spectral.spectrum, static_argnums=1)
+spectrum = jax.jit(spectral.spectrum)
 
 
 def readings(spectra):
@@ -70,7 +71,7 @@ def test_a_capped_spectrum_is_that_of_the_cloud_shrunk_along_its_first_direction
 @pytest.mark.parametrize("shape", [SMALL, (24, 60)])
 def test_replicates_are_variances_along_the_full_clouds_directions(shape):
     cloud = gaussian(*shape) * np.arange(1, shape[1] + 1, dtype=np.float32) + 3
-    spectra = jax.tree.map(np.asarray, spectrum(cloud, 4))
+    spectra = jax.tree.map(np.asarray, spectrum(cloud, point_weights(4, len(cloud))))
     x = cloud.astype(np.float64)
     directions = np.linalg.svd(x - x.mean(0), full_matrices=False)[2]
     for left_out in range(4):
@@ -175,7 +176,7 @@ def test_isoscore_star_without_shrinkage_is_isoscore_and_has_a_gradient():
 @pytest.mark.parametrize("shape", [SMALL, WIDE.shape])
 def test_equal_points_have_no_spectrum(value, shape):
     cloud = np.full(shape, value, np.float32)
-    spectra = spectrum(cloud, 4) if shape == SMALL else spectrum(cloud)
+    spectra = spectrum(cloud, point_weights(4, len(cloud))) if shape == SMALL else spectrum(cloud)
     assert (np.asarray(spectra.eigenvalues_E) == 0).all()
     values = dict(read(spectra))
     uncentered = values.pop("anisotropy_uncentered")

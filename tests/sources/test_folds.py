@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anisoscope.measurement.intervals import estimate, weight_replicates
+from anisoscope.measurement.intervals import estimate
 from anisoscope.sources import folds
 
 
@@ -14,34 +14,30 @@ from anisoscope.sources import folds
 def test_folds_are_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
     label_P = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
     try:
-        index_JM, size_J, square_J = folds.cut_folds(label_P.size, label_P, wanted, seed)
+        cut = folds.cut_folds(label_P.size, label_P, wanted, seed)
     except ValueError:
         assert max(sizes) > folds.MOST * sum(sizes)
         return
-    assert len(index_JM) == min(wanted, len(sizes))
-    assert index_JM.size >= folds.LEAST * label_P.size
-    assert (size_J.sum(), square_J.sum()) == (sum(sizes), np.square(sizes).sum())
-    seen = [set(label_P[fold]) for fold in index_JM]
-    assert not any(one & other for i, one in enumerate(seen) for other in seen[:i])
-    for fold, (index_M, size) in enumerate(zip(index_JM, size_J, strict=True)):
-        assert size == np.isin(label_P, label_P[index_M]).sum() or size > index_JM.shape[1], fold
-        assert len(set(index_M)) == min(size, index_JM.shape[1])
+    assert cut.count == min(wanted, len(sizes))
+    for part_P, (size_J, square_J) in zip(cut[:2], cut[2:], strict=True):
+        assert (size_J.sum(), square_J.sum()) == (sum(sizes), np.square(sizes).sum())
+        np.testing.assert_array_equal(np.bincount(part_P), size_J)
+        assert all(len(set(part_P[label_P == label])) == 1 for label in set(label_P))
 
 
 def test_without_labels_folds_are_runs_in_the_order_given():
-    index_JM = folds.cut_folds(64, None, 8, 0).index_JM
-    np.testing.assert_array_equal(index_JM, np.arange(64).reshape(8, 8))
-    index_JM = folds.cut_folds(67, None, 8, 0).index_JM
-    assert index_JM.shape == (8, 8)
-    assert (np.diff(index_JM.ravel()) > 0).all()
+    for points in (64, 67):
+        cut = folds.cut_folds(points, None, 8, 0)
+        np.testing.assert_array_equal(cut.fold_P, np.arange(points) * 8 // points)
+        assert not cut.unequal
+        np.testing.assert_array_equal(cut.section_P, cut.fold_P // 2)
 
 
 def test_windows_are_kept_whole():
-    index_JM = folds.cut_windows(9, 4, 4).index_JM
-    assert index_JM.shape == (4, 8)
-    np.testing.assert_array_equal(index_JM.ravel(), np.arange(32))
-    assert folds.cut_windows(3, 4, 8).index_JM.shape == (3, 4)
-    assert folds.cut_windows(15, 1, 8).index_JM.shape == (7, 2)  # eight would leave out seven
+    cut = folds.cut_runs(np.arange(36) // 4, 4)
+    np.testing.assert_array_equal(cut.fold_P.reshape(9, 4)[:, :1], cut.fold_P.reshape(9, 4)[:, 1:2])
+    assert cut.fold_sizes[0].tolist() == [3, 2, 2, 2]  # whose replicates are weighted
+    assert cut.unequal
 
 
 @pytest.mark.parametrize("farther", [0, 1])
@@ -58,11 +54,11 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
         center_LD = generator.normal(size=(clusters, 3)) + np.array([6.0, 0, 0])
         center_LD[:, 0] += farther * np.log(size_L)
         x_PD = center_LD[label_P] + generator.normal(size=(label_P.size, 3))
-        index_JM, *sizes = folds.cut_folds(label_P.size, label_P, 8, draw)
-        assert len(index_JM) == 8
-        left = [np.linalg.norm(np.delete(x_PD[index_JM], j, 0).mean(axis=(0, 1))) for j in range(8)]
+        cut = folds.cut_folds(label_P.size, label_P, 8, draw)
+        assert cut.count == 8
+        left = [np.linalg.norm(x_PD[cut.fold_P != j].mean(axis=0)) for j in range(8)]
         values = np.array([[np.linalg.norm(x_PD.mean(axis=0)), *left]])
-        found = estimate(weight_replicates(values, "jackknife", *sizes), "jackknife")
+        found = estimate(cut.weight(values, "jackknife"), "jackknife")
         estimates.append(found.mean)
         ends.append((found.low, found.high))
     low, high = np.array(ends).T

@@ -26,7 +26,6 @@ from anisoscope.metrics.attention import (
     attention_sums,
     share_of_means,
 )
-from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.similarity import (
     cosine,
     cross_cosine,
@@ -155,14 +154,14 @@ def measure_head(
 
 
 def measure_heads(
-    heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
+    heads: Heads, keep_RB: Array, over: Callable[[Callable, Any], Any] = jax.lax.map
 ) -> Values:
     """Measure every head, arrays (block, head, R), and every block.
 
-    `over` maps work over the heads of a block.
+    `keep_RB` weights the windows, 1 or 0: all of them, then all but each fold. `over` maps work over
+    the heads of a block.
     """
-    keep_RP = point_weights(folds, heads.picks_P.size)
-    keep_RB = point_weights(folds, heads.q_NBTHK.shape[1])
+    keep_RP = jnp.asarray(keep_RB)[:, heads.picks_P // heads.q_NBTHK.shape[2]]
 
     def measure_block(block: tuple[tuple[Array, Array], Array, Array | None]) -> Values:
         qk_BTHK, visible_TT, bias_HTT = block
@@ -191,10 +190,10 @@ def measure_heads(
 
 
 def measure_sinks(
-    heads: Heads, folds: int, over: Callable[[Callable, Any], Any] = jax.lax.map
+    heads: Heads, keep_RB: Array, over: Callable[[Callable, Any], Any] = jax.lax.map
 ) -> Values:
     """Measure blocks, (block, threshold, R); NaN where a head's weight is NaN."""
-    values = measure_heads(heads, folds, over)
+    values = measure_heads(heads, keep_RB, over)
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]

@@ -22,8 +22,9 @@ from anisoscope.measurement.quantity import (
     share,
 )
 from anisoscope.measurement.resampling import (
+    Labels,
     LayerClouds,
-    Sectioned,
+    Searched,
     map_samples,
     over_sections,
     search,
@@ -75,37 +76,36 @@ QUANTITIES = {
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
 
 
-def keep_nearest(searched: Sectioned) -> Sectioned:
+def keep_nearest(searched: Searched) -> Searched:
     """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
-    whole, sections = searched
-    return Sectioned(
-        select_nearest(whole, NEIGHBORS),
-        None if sections is None else select_nearest(sections, NEIGHBORS),
-    )
+    return select_nearest(searched, NEIGHBORS)
 
 
-def search_nearest(cloud_PD: Array, folds: int, sections: int | None = None) -> Sectioned:
+def search_nearest(cloud_PD: Array, labels: Labels) -> Searched:
     """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
-    return keep_nearest(search(cloud_PD, NEIGHBORS, folds, sections))
+    return keep_nearest(search(cloud_PD, NEIGHBORS, labels))
 
 
 class Prepared(NamedTuple):
     """A cloud prepared for comparison: what CKA reads, and the nearest neighbors."""
 
     ready: PreparedCloud
-    nearest: Sectioned
+    nearest: Searched
 
 
-def prepare_comparison(cloud_PD: Array, folds: int, sections: int | None = None) -> Prepared:
-    """Prepare a cloud for `compare_pair`; `sections` is that of `search`."""
-    return Prepared(prepare_cloud(cloud_PD, folds), search_nearest(cloud_PD, folds, sections))
+def prepare_comparison(cloud_PD: Array, labels: Labels) -> Prepared:
+    """Prepare a cloud for `compare_pair`."""
+    return Prepared(prepare_cloud(cloud_PD, labels.keep_RP), search_nearest(cloud_PD, labels))
 
 
-def compare_pair(a: Prepared, b: Prepared, folds: int) -> Values:
+def compare_pair(a: Prepared, b: Prepared, labels: Labels) -> Values:
     """Compare two clouds of the same points, {kind: (R,)}."""
-    cka = compare_prepared(a.ready, b.ready, folds)
+    cka = compare_prepared(a.ready, b.ready, labels.keep_RP)
     overlap = over_sections(
-        lambda *nearest: {"neighbor_overlap": neighbor_overlap(*nearest)}, a.nearest, b.nearest
+        lambda *nearest: {"neighbor_overlap": neighbor_overlap(*nearest)},
+        labels,
+        a.nearest,
+        b.nearest,
     )
     return {"cka": cka.biased, "cka_unbiased": cka.unbiased} | overlap
 
@@ -117,15 +117,15 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
         {"measured": values of the clouds}; and where the windows can be permuted, "permuted": the
         permuted clouds compared with the clouds themselves.
     """
-    folds, over = clouds.folds, clouds.over
-    measured_N = Prepared(prepare_clouds(clouds.points_NPD, folds), clouds.nearest_N)
+    labels, over = clouds.labels, clouds.over
+    measured_N = Prepared(prepare_clouds(clouds.points_NPD, labels.keep_RP), clouds.nearest_N)
     prepared = map_samples(
-        lambda z_NPD: over(lambda cloud_PD: prepare_comparison(cloud_PD, folds), z_NPD),
+        lambda z_NPD: over(lambda cloud_PD: prepare_comparison(cloud_PD, labels), z_NPD),
         clouds.nulls | clouds.others,
     )
     others = {name: prepared.pop(name) for name in clouds.others}
 
-    compare = functools.partial(compare_pair, folds=folds)
+    compare = functools.partial(compare_pair, labels=labels)
 
     def compare_layers(layers_N: Prepared) -> Values:
         found = map_samples(
@@ -141,14 +141,10 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
 
 
-@functools.partial(jax.jit, static_argnames=("folds", "sections"))
+@jax.jit
 @jax.default_matmul_precision("highest")
 def compare_every_layer(
-    first_NPD: Array,
-    second_MPE: Array,
-    permuted_NPD: Array | None,
-    folds: int,
-    sections: int | None = None,
+    first_NPD: Array, second_MPE: Array, permuted_NPD: Array | None, labels: Labels
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
@@ -157,20 +153,16 @@ def compare_every_layer(
         second_MPE: Clouds of the second model.
         permuted_NPD: The null model: clouds of the first model with its points in another order;
             None for none.
-        folds: Number of folds, of equally many points each.
-        sections: Number of sections that neighbors are resampled by; None for the number that the
-            folds allow.
+        labels: Which points count, and which are resampled together.
 
     Returns:
         {"measured" or "permuted": {kind: (layer, other layer, R)}}.
     """
-    second_M = jax.lax.map(
-        lambda cloud_PD: prepare_comparison(cloud_PD, folds, sections), second_MPE
-    )
+    second_M = jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, labels), second_MPE)
 
     def compare_layer(first_PD: Array) -> Values:
-        first = prepare_comparison(first_PD, folds, sections)
-        return jax.lax.map(lambda second: compare_pair(first, second, folds), second_M)
+        first = prepare_comparison(first_PD, labels)
+        return jax.lax.map(lambda second: compare_pair(first, second, labels), second_M)
 
     samples = {MEASURED: first_NPD}
     samples |= {} if permuted_NPD is None else {PERMUTED: permuted_NPD}

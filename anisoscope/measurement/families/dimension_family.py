@@ -1,10 +1,12 @@
 """Families of neighbors: dimension, scale, estimators (also ranks above noise), hubness, local.
 
 All but the published rule of LLM-Microscope are NaN where too few points are distinct.
+G are groupings of the points, S parts of them.
 """
 
 import functools
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,15 +23,15 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import (
-    Cloud,
-    Sectioned,
-    cut_sections,
-    over_neighborhoods,
-    over_sections,
-)
+from anisoscope.measurement.resampling import Cloud, over_parts, over_sections
 from anisoscope.metrics import dimension, estimators, scale
-from anisoscope.metrics.neighborhoods import COUNT, NEAREST, hubs, local_isotropy
+from anisoscope.metrics.neighborhoods import (
+    COUNT,
+    NEAREST,
+    hubs,
+    mean_isotropy,
+    neighborhood_isotropy,
+)
 from anisoscope.metrics.neighbors import SPARE, Neighbors, neighbors_among
 from anisoscope.metrics.spectrum import spectrum
 
@@ -228,40 +230,52 @@ def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
     return {name: jnp.where(enough, value, jnp.nan) for name, value in values.items()}
 
 
+def take_whole(searched: Neighbors) -> Neighbors:
+    """Take the neighbors in the whole cloud."""
+    return jax.tree.map(lambda x_G: x_G[0], searched)
+
+
 def measure_dimension(cloud: Cloud) -> Values:
     """Measure a cloud, (R,); counts are of the whole cloud."""
-    whole, sections = cloud.searched
-    values = over_sections(
-        lambda neighbors: {name: read(neighbors) for name, read in READERS.items()}, cloud.searched
-    )
+    labels, whole = cloud.labels, take_whole(cloud.searched)
+    section_P = jnp.asarray(labels.part_SP[1:]).argmax(axis=0) if len(labels.part_SP) > 1 else None
+
+    def read(member_P: Array, neighbors: Neighbors, *left: Neighbors) -> Values:
+        values = {name: reader(neighbors) for name, reader in READERS.items()}
+        return values | {WITHOUT: jnp.stack([dimension.twonn(found) for found in left])}
+
+    def keep_left(left_P: Array) -> Neighbors:
+        """Find neighbors among the points that remain, from those searched among all points."""
+
+        def among(part: tuple[Neighbors, Array]) -> Neighbors:
+            return neighbors_among(cloud.points_PD, part[0], left_P, part[1])
+
+        if section_P is None:
+            return jax.tree.map(lambda x_G: x_G[None], among((whole, 0)))
+        return jax.lax.map(among, (cloud.searched, jnp.stack([0 * section_P, section_P])))
+
+    left_2G = jax.lax.map(keep_left, remaining(cloud))
+    left = tuple(jax.tree.map(lambda x_2, z=z: x_2[z], left_2G) for z in range(2))
+    values = over_parts(read, labels, cloud.searched, *left)
+    without_2 = [
+        mask_few_points({WITHOUT: value}, take_whole(found))[WITHOUT]
+        for value, found in zip(values.pop(WITHOUT), left, strict=True)
+    ]
     values = mask_few_points(values, whole) | {PUBLISHED: values[PUBLISHED]}
-    values |= {name: read(whole) for name, read in COUNTS.items()}
-
-    def measure_remaining(left_P: Array) -> Values:
-        """Read TwoNN of the points that remain, from the neighbors searched among all points."""
-        whole_left, sections_left = neighbors_among(cloud.points_PD, whole, left_P), None
-        if sections is not None:
-            arrays = (
-                cut_sections(cloud.points_PD, sections),
-                sections,
-                cut_sections(left_P[:, None], sections)[..., 0],
-            )
-            sections_left = jax.lax.map(lambda part: neighbors_among(*part), arrays)
-        searched = Sectioned(whole_left, sections_left)
-        values = over_sections(lambda neighbors: {WITHOUT: dimension.twonn(neighbors)}, searched)
-        return mask_few_points(values, whole_left)
-
-    return values | jax.lax.map(measure_remaining, remaining(cloud))
+    values |= {WITHOUT: jnp.stack(without_2)}
+    return values | {name: read(whole) for name, read in COUNTS.items()}
 
 
 def measure_scale(cloud: Cloud) -> Values:
     """Measure a cloud, (R,), with its scales before the replicates."""
+    whole = take_whole(cloud.searched)
     values = over_sections(
         lambda neighbors: {name: read(neighbors) for name, read in SCALE_READERS.items()},
+        cloud.labels,
         cloud.searched,
     )
-    values["decimation"] = scale.decimation(cloud.points_PD, cloud.searched.whole)
-    return mask_few_points(values, cloud.searched.whole)
+    values["decimation"] = scale.decimation(cloud.points_PD, whole)
+    return mask_few_points(values, whole)
 
 
 def measure_estimators(cloud: Cloud) -> Values:
@@ -269,39 +283,58 @@ def measure_estimators(cloud: Cloud) -> Values:
 
     Ranks without a fold are those of the eigenvalues without it, to first order.
     """
-
-    def read(cloud_PD: Array, neighbors: Neighbors) -> Values:
-        return {
-            "correlation_dimension": estimators.correlation_dimension(cloud_PD, neighbors),
-            "ph_dimension": estimators.ph_dimension(cloud_PD),
-        }
-
-    values = mask_few_points(over_neighborhoods(read, cloud), cloud.searched.whole)
-    points, width = cloud.points_PD.shape
-    if points < width:
-        return values | dict.fromkeys(RANKS, jnp.full(1 + cloud.folds * (cloud.folds > 1), jnp.nan))
-    eigenvalues_RE = spectrum(cloud.points_PD, cloud.folds).eigenvalues_E
+    labels, whole = cloud.labels, take_whole(cloud.searched)
+    part_SP = jnp.asarray(labels.part_SP)
+    sections = max(len(part_SP) - 1, 1)
+    # parts of both groupings, as many of each: the whole, and the sections
+    part_GSP = jnp.zeros((1, sections, part_SP.shape[1]), bool).at[0, 0].set(part_SP[0])
+    if len(part_SP) > 1:
+        part_GSP = jnp.concatenate([part_GSP, part_SP[None, 1:]])
+    pairs_GS = jax.lax.map(
+        lambda both: estimators.correlation_dimension(cloud.points_PD, *both),
+        (cloud.searched, part_GSP),
+    )
+    values = {
+        "correlation_dimension": jnp.concatenate([pairs_GS[0, :1], pairs_GS[1:].ravel()]),
+        "ph_dimension": estimators.ph_dimension(cloud.points_PD, whole.original_P, part_SP),
+    }
+    values = mask_few_points(values, whole)
+    if len(part_SP[0]) < cloud.points_PD.shape[1]:
+        return values | dict.fromkeys(RANKS, jnp.full(len(labels.keep_RP), jnp.nan))
+    eigenvalues_RE = spectrum(cloud.points_PD, labels.keep_RP).eigenvalues_E
     return values | {
-        name: jax.vmap(lambda value_E, rank=rank: rank(value_E, points))(eigenvalues_RE)
-        for name, rank in RANKS.items()
+        name: jax.vmap(
+            lambda value_E, n=n, rank=rank: rank(value_E, 0, jnp.asarray(cloud.constants)[n])
+        )(eigenvalues_RE)
+        for n, (name, rank) in enumerate(RANKS.items())
     }
 
 
 def measure_hubness(cloud: Cloud) -> Values:
     """Measure a cloud, (R,); the largest hub has no replicates."""
     values = over_sections(
-        lambda neighbors: dict(zip(HUBNESS, hubs(neighbors), strict=True)), cloud.searched
+        lambda neighbors: dict(zip(HUBNESS, hubs(neighbors), strict=True)),
+        cloud.labels,
+        cloud.searched,
     )
-    values = mask_few_points(values, cloud.searched.whole)
+    values = mask_few_points(values, take_whole(cloud.searched))
     return values | {"largest_hub": values["largest_hub"][0]}
 
 
 def measure_local(cloud: Cloud) -> Values:
     """Measure a cloud, (R,), and each of its sections, in which neighborhoods are wider."""
-    values = over_neighborhoods(
-        lambda *arrays: dict(zip(LOCAL, local_isotropy(*arrays), strict=True)), cloud
+    labels = cloud.labels
+    points = None if isinstance(labels.points, int) else labels.points
+    value_GP = jax.lax.map(
+        lambda found: neighborhood_isotropy(cloud.points_PD, found, points=points), cloud.searched
     )
-    return mask_few_points(values, cloud.searched.whole)
+
+    def read(member_P: Array, neighbors: Neighbors, *value_P: Any) -> Values:
+        del member_P
+        return dict(zip(LOCAL, mean_isotropy(value_P[0], neighbors), strict=True))
+
+    values = over_parts(read, labels, cloud.searched, value_GP)
+    return mask_few_points(values, take_whole(cloud.searched))
 
 
 FAMILIES = {
@@ -318,7 +351,12 @@ FAMILIES = {
         },
     ),
     "estimators": Family(
-        measure_estimators, ESTIMATORS, NULLS, neighbors=estimators.FAR, distances=3
+        measure_estimators,
+        ESTIMATORS,
+        NULLS,
+        neighbors=estimators.FAR,
+        distances=3,
+        constants=lambda points, width, *_: estimators.noise_factors(width, points),
     ),
     "hubness": Family(measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
     "local": Family(measure_local, LOCAL, NULLS, neighbors=COUNT),

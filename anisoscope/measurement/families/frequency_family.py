@@ -18,7 +18,6 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Cloud, Types
 from anisoscope.metrics import frequency
-from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
 
 FREQUENT = (
@@ -87,7 +86,8 @@ TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
 
 def measure_frequency(cloud: Cloud) -> Values:
     """Measure a cloud; NaN, and a count of 0 points, where the types of the points are unknown."""
-    cloud_PD, folds, types = cloud.points_PD, cloud.folds, cloud.types
+    cloud_PD, keep_RP, types = cloud.points_PD, cloud.labels.keep_RP, cloud.types
+    folds = max(len(keep_RP) - 1, 1)  # of equal size, one after another, as texts are cut
     if types is None:
         none_LP = jnp.full((len(LENGTHS), len(cloud_PD)), -1)
         types = Types(none_LP, jnp.full(none_LP.shape, -jnp.inf), none_LP[0])
@@ -117,7 +117,7 @@ def measure_frequency(cloud: Cloud) -> Values:
             for name, (value_P, kept_P) in zip(BIN_QUANTITIES, read, strict=True)
         }
 
-    binned = jax.vmap(by_bin)(point_weights(folds, len(cloud_PD)), distance_RP)
+    binned = jax.vmap(by_bin)(jnp.asarray(keep_RP), distance_RP)
     return values | {name: value_RB.T for name, value_RB in binned.items()}
 
 

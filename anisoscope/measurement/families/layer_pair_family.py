@@ -1,6 +1,7 @@
 """Families alignment, imbalance and linearity: each layer compared with others.
 
-Their null model compares a layer with other windows of the other one. S are sections.
+Their null model compares a layer with other windows of the other one. S are parts: the
+whole, or sections; G are groupings by them.
 """
 
 import functools
@@ -24,12 +25,10 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import (
     LayerClouds,
-    Sectioned,
-    cut_sections,
+    Searched,
     map_samples,
 )
 from anisoscope.metrics import cloud_pairs
-from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
 LINEAR = (
@@ -92,9 +91,9 @@ LINEARITY = {name: replace(entry, from_layer_1=True) for name, entry in LINEARIT
 
 def measure_alignment(clouds: LayerClouds) -> dict[str, Values]:
     """Measure pairs of layers, (layer, other layer, R)."""
-    folds, samples = clouds.folds, {MEASURED: clouds.points_NPD} | clouds.nulls
-    prepared = map_samples(lambda x_NPD: prepare_clouds(x_NPD, folds), samples)
-    align = functools.partial(cloud_pairs.align_prepared, folds=folds)
+    keep_RP, samples = clouds.labels.keep_RP, {MEASURED: clouds.points_NPD} | clouds.nulls
+    prepared = map_samples(lambda x_NPD: prepare_clouds(x_NPD, keep_RP), samples)
+    align = functools.partial(cloud_pairs.align_prepared, keep_RP=keep_RP)
     found = map_samples(lambda x_N: map_pairs(align, x_N, prepared[MEASURED]), prepared)
     return {name: dict(zip(ALIGNMENT, values, strict=True)) for name, values in found.items()}
 
@@ -104,23 +103,21 @@ def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
 
     The null model has the neighbors of other windows.
     """
+    labels = clouds.labels
+    part_SP = jnp.asarray(labels.part_SP)
 
-    def measure(nearest_N: Sectioned) -> Values:
-        values = cloud_pairs.layers_imbalance(nearest_N.whole, clouds.points_NPD)[..., None]
-        if nearest_N.sections is not None:
-            sections = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), nearest_N.sections)
-            sections_NSPD = jax.vmap(lambda cloud_PD: cut_sections(cloud_PD, sections))(
-                clouds.points_NPD
-            )
-            resampled = jax.lax.map(
-                lambda section: cloud_pairs.layers_imbalance(*section),
-                (sections, jnp.swapaxes(sections_NSPD, 0, 1)),
-            )
-            values = jnp.concatenate([values, jnp.moveaxis(resampled, 0, -1)], axis=-1)
-        return dict.fromkeys(IMBALANCE, values)
+    def measure(nearest_N: Searched) -> Values:
+        def rank(number: int, parts: Array) -> Array:
+            nearest = jax.tree.map(lambda x_NG: x_NG[:, number], nearest_N)
+            return cloud_pairs.layers_imbalance(nearest, clouds.points_NPD, parts)
 
-    def find_neighbors(x_NPD: Array) -> Sectioned:
-        return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, clouds.folds), x_NPD)
+        values = [rank(0, part_SP[:1])]
+        if len(part_SP) > 1:
+            values.append(rank(1, part_SP[1:]))
+        return dict.fromkeys(IMBALANCE, jnp.concatenate(values, axis=-1))
+
+    def find_neighbors(x_NPD: Array) -> Searched:
+        return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, labels), x_NPD)
 
     return map_samples(
         measure, {MEASURED: clouds.nearest_N} | map_samples(find_neighbors, clouds.nulls)
@@ -130,11 +127,11 @@ def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
 def measure_linearity(clouds: LayerClouds) -> dict[str, Values]:
     """Measure each layer, (layer, R); the null model takes the previous layer of other windows."""
     clouds_NPD = clouds.points_NPD
-    keep_RP = point_weights(clouds.folds, clouds_NPD.shape[1])
+    keep_RP = jnp.asarray(clouds.labels.keep_RP)
 
     def measure_layer(layer: tuple[Array, Array, Array]) -> Values:
         by_PD, before_PD, layer_PD = layer
-        basis, values = cloud_pairs.column_basis(by_PD), {}
+        basis, values = cloud_pairs.column_basis(by_PD, keep_RP[0] > 0), {}
         for name, y_PD in (("linearity", layer_PD), ("linearity_update", layer_PD - before_PD)):
             fit = cloud_pairs.explain_variance(basis, y_PD, keep_RP)
             values |= {name: fit.score, f"{name}_adjusted": fit.adjusted}

@@ -15,19 +15,18 @@ from anisoscope.measurement.quantity import (
     Values,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, over_folds
+from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import leading
-from anisoscope.metrics.cloud import point_weights
 
-PERCENT = 0.01  # share of the vectors that are removed
+SHARE_REMOVED = 100  # the longest of so many vectors is removed
 WITHOUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
-READERS = {  # each reads the cloud, membership of its points, and weights 1 or 0 of its points
+READERS = {  # each reads the cloud, membership, weights 1 or 0, and which points are valid
     "first_token_variance_share": leading.share_between,
-    "first_token_variance_share_by_norm": leading.share_by_norm,
+    "first_token_variance_share_by_norm": lambda *cloud: leading.share_by_norm(*cloud[:3]),
     "longest_vectors_variance_share": leading.share_between,
 }
 QUANTITIES = {
@@ -93,39 +92,41 @@ def remaining(cloud: Cloud) -> Array:
 
     No point remains of the first removal where the windows of the points are unknown.
     """
-    points = len(cloud.points_PD)
-    long_P = leading.longest(cloud.points_PD, max(1, int(PERCENT * points)))
-    if cloud.places is None:
-        return jnp.stack([jnp.zeros(points, bool), ~long_P])
-    return ~jnp.stack([leading.longest_of_each(cloud.points_PD, cloud.places.window_P), long_P])
+    points, valid_P = cloud.labels.points, cloud.labels.valid_P
+    long_P = leading.longest(cloud.points_PD, jnp.maximum(1, points // SHARE_REMOVED))
+    number_P = jnp.arange(len(valid_P))  # of points whose windows are unknown
+    if cloud.places is not None:
+        number_P = jnp.where(cloud.places.window_P < 0, number_P, cloud.places.window_P)
+    longest_P = leading.longest_of_each(cloud.points_PD, number_P)
+    return valid_P[None] & ~jnp.stack([longest_P, long_P])
 
 
 def measure_leading(cloud: Cloud) -> Values:
     """Measure a cloud; NaN where it has no first token, or where the positions are unknown."""
-    cloud_PD, folds, places = cloud.points_PD, cloud.folds, cloud.places
-    points = len(cloud_PD)
+    cloud_PD, labels, places = cloud.points_PD, cloud.labels, cloud.places
+    valid_P = labels.valid_P
     left_2P = remaining(cloud)
-    first_P = jnp.zeros(points, bool) if places is None else places.time_P == 0
-    member_3P = (first_P, first_P, ~left_2P[1])
+    first_P = jnp.zeros_like(valid_P) if places is None else (places.time_P == 0) & valid_P
+    member_3P = (first_P, first_P, valid_P & ~left_2P[1])
 
     def read_kept(keep_P: Array) -> Values:
         return {
-            name: read(cloud_PD, member_P, keep_P)
+            name: read(cloud_PD, member_P, keep_P, valid_P)
             for (name, read), member_P in zip(READERS.items(), member_3P, strict=True)
         }
 
-    values = over_folds(read_kept, folds, points)
+    values = cloud.over_folds(read_kept)
     values |= {name: jnp.where(first_P.any(), values[name], jnp.nan) for name in FIRST_TOKEN_SHARES}
-    keep_RP = point_weights(folds, points)
-    left_3P = jnp.concatenate([jnp.ones((1, points), bool), left_2P])
+    left_3P = jnp.concatenate([valid_P[None], left_2P])
     time_P = None if places is None else places.time_P
     direction_3 = jax.lax.map(
-        lambda left_P: leading.first_direction(cloud_PD, left_P, keep_RP, time_P), left_3P
+        lambda left_P: leading.first_direction(cloud_PD, left_P, labels.keep_RP, time_P, valid_P),
+        left_3P,
     )
     return values | {
         "first_pc_kurtosis": direction_3.kurtosis[0],
         "first_pc_variance_by_position": direction_3.between[0],
-        "norm_ratio": leading.norm_ratio(cloud_PD),
+        "norm_ratio": leading.norm_ratio(cloud_PD, valid_P),
         "anisotropy_without_longest": direction_3.share[1:],
     }
 

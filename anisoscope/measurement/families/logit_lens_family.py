@@ -17,9 +17,8 @@ from anisoscope.measurement.quantity import (
     magnitude,
     share,
 )
-from anisoscope.measurement.resampling import fold_means
+from anisoscope.measurement.resampling import Labels, fold_means
 from anisoscope.metrics import logit_lens
-from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.logit_lens import Unembedding
 
 LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
@@ -81,32 +80,34 @@ def measure_logit_lens(
     clouds_NPD: Array,
     how: Unembedding,
     target_P: Array | None,
-    folds: int,
+    labels: Labels,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
 ) -> Values:
     """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
-    points = clouds_NPD.shape[1]
+    points, keep_RP = clouds_NPD.shape[1], labels.keep_RP
     target_P = jnp.full(points, -1) if target_P is None else target_P
     lens, tokens_DC = logit_lens.lens(clouds_NPD, how, target_P), logit_lens.token_directions(how)
 
     def measure_cloud(cloud_PD: Array) -> Values:
         def read(keep_P: Array) -> Values:
-            collapse = logit_lens.collapse(cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P)
+            collapse = logit_lens.collapse(
+                cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P, labels.valid_P
+            )
             return {
                 "unembedding_alignment": logit_lens.alignment(cloud_PD, tokens_DC, keep_P),
                 "target_token_collapse": collapse,
             }
 
-        return jax.lax.map(read, point_weights(folds, points))
+        return jax.lax.map(read, jnp.asarray(keep_RP))
 
     known_P = target_P >= 0
     values = {
-        "logit_lens_entropy": fold_means(lens.entropy_NP, folds),
-        "logit_lens_divergence": fold_means(lens.divergence_NP, folds),
-        "logit_lens_loss": fold_means(-lens.log_probability_NP / math.log(2), folds, known_P),
-        "logit_lens_probability": fold_means(jnp.exp(lens.log_probability_NP), folds, known_P),
-        "logit_lens_rank": fold_means(lens.rank_NP, folds, known_P),
-        "logit_lens_settled": fold_means(lens.settled_NP, folds),
+        "logit_lens_entropy": fold_means(lens.entropy_NP, keep_RP),
+        "logit_lens_divergence": fold_means(lens.divergence_NP, keep_RP),
+        "logit_lens_loss": fold_means(-lens.log_probability_NP / math.log(2), keep_RP, known_P),
+        "logit_lens_probability": fold_means(jnp.exp(lens.log_probability_NP), keep_RP, known_P),
+        "logit_lens_rank": fold_means(lens.rank_NP, keep_RP, known_P),
+        "logit_lens_settled": fold_means(lens.settled_NP, keep_RP),
     }
     return values | over(measure_cloud, clouds_NPD)
 

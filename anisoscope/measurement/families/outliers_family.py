@@ -4,16 +4,16 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
-from anisoscope.measurement.resampling import Cloud, fold_means, over_folds
+from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import outliers
-from anisoscope.metrics.cloud import largest, point_weights
+from anisoscope.metrics.cloud import largest
 from anisoscope.metrics.leading import lower_median
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
 SUN = "Sun et al. 2024, Massive Activations in Large Language Models"
 PEAK = "max_j |x_ij| / median_j |x_ij|, the lower of two medians; vectors of zeros are left out"
 
-READERS = {  # each reads the cloud, and weights 1 or 0 of its points
+READERS = {  # each reads the cloud, weights 1 or 0 of its points, and which are valid
     "top_coordinate_variance_share": outliers.top_coordinate_variance_share,
     "coordinate_kurtosis": outliers.coordinate_kurtosis,
     "activation_kurtosis": outliers.activation_kurtosis,
@@ -72,22 +72,19 @@ MASSIVE_POINTS = {
 
 def measure_outliers(cloud: Cloud) -> Values:
     """Measure a cloud; NaN where no coordinate would remain without the top ones."""
-    cloud_PD, folds = cloud.points_PD, cloud.folds
-    points = len(cloud_PD)
+    cloud_PD, valid_P = cloud.points_PD, cloud.labels.valid_P
     nonzero_P = jnp.asarray(cloud_PD).any(axis=1)
     peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
-    values = over_folds(
-        lambda keep_P: {name: read(cloud_PD, keep_P) for name, read in READERS.items()},
-        folds,
-        points,
+    values = cloud.over_folds(
+        lambda keep_P: {name: read(cloud_PD, keep_P, valid_P) for name, read in READERS.items()}
     )
-    values["coordinate_peak"] = fold_means(peak_P, folds, nonzero_P)
+    values["coordinate_peak"] = cloud.fold_means(peak_P, nonzero_P)
     values["top_coordinate_variance_share"] = values["top_coordinate_variance_share"].T
     values["massive_activation"] = jnp.where(nonzero_P.any(), largest(peak_P), jnp.nan)
     return values | {
         "anisotropy_without_top_coordinates": outliers.anisotropy_without_top_coordinates(
-            cloud_PD, point_weights(folds, points)
+            cloud_PD, cloud.labels.keep_RP
         )
     }
 
@@ -102,11 +99,11 @@ def measure_massive(cloud: Cloud) -> Values:
     def share(ratio_P: Array) -> Array:
         # the sum makes the share NaN where a norm is NaN
         above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
-        return fold_means(above, cloud.folds)
+        return cloud.fold_means(above)
 
     return {
         "massive_points": share(outliers.coordinate_peaks(cloud.points_PD)),
-        "long_points": share(norm_P / lower_median(norm_P)),
+        "long_points": share(norm_P / lower_median(norm_P, cloud.labels.valid_P)),
     }
 
 

@@ -19,7 +19,7 @@ from anisoscope.measurement.quantity import (
     norm,
     share,
 )
-from anisoscope.measurement.resampling import Cloud, over_folds
+from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import similarity
 
 SIGNS = (
@@ -78,7 +78,7 @@ QUANTITIES |= {
 
 def measure_similarity(cloud: Cloud) -> dict[str, Values]:
     """Measure a cloud, and its expected values under random signs."""
-    cloud_PD, folds, points = cloud.points_PD, cloud.folds, len(cloud.points_PD)
+    cloud_PD = cloud.points_PD
     cluster_P = None if cloud.places is None else cloud.places.window_P
 
     def read(x_PD: Array, names: Iterable[str], keep_P: Array) -> dict[str, Values]:
@@ -90,11 +90,11 @@ def measure_similarity(cloud: Cloud) -> dict[str, Values]:
 
     def read_left(left_P: Array) -> dict[str, Values]:
         left_PD, names = cloud_PD * left_P[:, None], WITHOUT.values()
-        return over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P), folds, points)
+        return cloud.over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P))
 
-    values = over_folds(lambda keep_P: read(cloud_PD, READERS, keep_P), folds, points)
+    values = cloud.over_folds(lambda keep_P: read(cloud_PD, READERS, keep_P))
     left = jax.lax.map(read_left, leading_family.remaining(cloud))
-    partition = similarity.log_partition_isotropy(cloud_PD, folds)
+    partition = similarity.log_partition_isotropy(cloud_PD, cloud.labels.keep_RP)
     values[MEASURED]["log_partition_isotropy"] = partition
     return {
         sample: values[sample] | {without: left[sample][name] for without, name in WITHOUT.items()}

@@ -7,8 +7,10 @@ model.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import Array
 
-from anisoscope.measurement.null_models import CAPPED, ISOTROPIC, isotropic_spectra
+from anisoscope.measurement.null_models import CAPPED, ISOTROPIC, count_draws, isotropic_spectra
 from anisoscope.measurement.quantity import (
     AT_LEAST_1,
     MEASURED,
@@ -101,33 +103,59 @@ READERS = {name: getattr(spectrum, name, None) for name in QUANTITIES} | {
 }
 
 
-def read_spectra(spectra: spectrum.Spectrum, null: str = "") -> Values:
-    """Compute all quantities, or those with this null model, of spectra along a first axis."""
-    return jax.vmap(
-        lambda single: {
-            name: measure(single)
-            for name, measure in READERS.items()
-            if not null or null in QUANTITIES[name].nulls
-        }
-    )(spectra)
+def read_spectra(spectra: spectrum.Spectrum) -> Values:
+    """Compute all quantities of spectra along a first axis."""
+    return jax.vmap(lambda single: {name: measure(single) for name, measure in READERS.items()})(
+        spectra
+    )
+
+
+def isotropic_draws(
+    points: int, width: int, least: int, most: int
+) -> tuple[spectrum.Spectrum, np.ndarray]:
+    """Draw spectra of the isotropic null model, with a weight each, in one shape for all points.
+
+    There are `least` to `most` points; the draws of most points are as many as of the fewest.
+    """
+    draws = isotropic_spectra(points, width)
+    count = len(draws.points)
+    missing = count_draws(least, width) - count, min(most, width) - draws.eigenvalues_E.shape[1]
+    draws = jax.tree.map(
+        lambda x_S: np.pad(x_S, [(0, missing[0]), (0, missing[1])][: x_S.ndim], mode="edge"), draws
+    )
+    beyond = np.arange(draws.eigenvalues_E.shape[1]) < min(points, width)
+    draws = draws._replace(eigenvalues_E=draws.eigenvalues_E * beyond, mean_E=draws.mean_E * beyond)
+    weight_S = np.where(np.arange(len(draws.points)) < count, 1 / count, 0)
+    return jax.tree.map(np.float32, (draws, weight_S))
 
 
 def measure_spectrum(cloud: Cloud) -> dict[str, Values]:
     """Measure a cloud and, to first order, the cloud without each of its folds.
 
-    The null models come from the same decomposition, or from no decomposition.
+    The null models come from the same decomposition, or from no decomposition; all are read at once.
     """
-    spectra = spectrum.spectrum(cloud.points_PD, cloud.folds)
-    isotropic = read_spectra(isotropic_spectra(*cloud.points_PD.shape), ISOTROPIC)
-    replicates = len(spectra.width)
+    spectra = spectrum.spectrum(cloud.points_PD, cloud.labels.keep_RP)
+    replicates, (draws, weight_S) = len(spectra.width), cloud.constants
+    together = spectra, spectrum.capped(spectra), draws
+    values = read_spectra(jax.tree.map(lambda *fields: jnp.concatenate(fields), *together))
+    weight_S = jnp.asarray(weight_S)
+
+    def average(value_S: Array) -> Array:
+        return jnp.where(weight_S > 0, weight_S * value_S, 0.0).sum()
+
     return {
-        MEASURED: read_spectra(spectra),
-        CAPPED: read_spectra(spectrum.capped(spectra), CAPPED),
+        MEASURED: {name: value[:replicates] for name, value in values.items()},
+        CAPPED: {
+            name: values[name][replicates : 2 * replicates]
+            for name in values
+            if CAPPED in QUANTITIES[name].nulls
+        },
         ISOTROPIC: {
-            name: jnp.broadcast_to(value_S.mean(), replicates)
-            for name, value_S in isotropic.items()
+            name: jnp.broadcast_to(average(values[name][2 * replicates :]), replicates)
+            for name in values
+            if ISOTROPIC in QUANTITIES[name].nulls
         },
     }
 
 
-FAMILIES = {"spectrum": Family(measure_spectrum, QUANTITIES)}
+FAMILIES = {"spectrum": Family(measure_spectrum, QUANTITIES, constants=isotropic_draws)}

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from anisoscope.measurement.quantity import Family, Quantity, Values, count, magnitude
-from anisoscope.measurement.resampling import Cloud, fold_means, over_folds
+from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import windows
 
 TRAJECTORY = {
@@ -51,10 +51,10 @@ WINDOWS = {
 
 def measure_trajectory(cloud: Cloud) -> Values:
     """Average over points, (R,); NaN where the places of the points are unknown."""
-    points = len(cloud.points_PD)
     if cloud.places is None:
-        zero_P = jnp.zeros(points, int)
-        turns, time_P = windows.turns(cloud.points_PD, jnp.arange(points), zero_P), zero_P
+        zero_P = jnp.zeros(len(cloud.points_PD), int)
+        turns = windows.turns(cloud.points_PD, jnp.arange(len(zero_P)), zero_P)
+        time_P = zero_P
     else:
         time_P = cloud.places.time_P
         turns = windows.turns(cloud.points_PD, cloud.places.window_P, time_P)
@@ -67,10 +67,10 @@ def measure_trajectory(cloud: Cloud) -> Values:
             )
         }
 
-    by_position = over_folds(stretches, cloud.folds, points)
+    by_position = cloud.over_folds(stretches)
     return {
-        "curvature": fold_means(angle_P, cloud.folds, turns.valid_P),
-        "curvature_random_walk": fold_means(walk_P, cloud.folds, turns.valid_P),
+        "curvature": cloud.fold_means(angle_P, turns.valid_P),
+        "curvature_random_walk": cloud.fold_means(walk_P, turns.valid_P),
         "curvature_points": turns.valid_P.sum(dtype=jnp.int32),
     } | {name: value.T for name, value in by_position.items()}
 
@@ -81,7 +81,7 @@ def measure_windows(cloud: Cloud) -> Values:
         entropy_P, first_P = jnp.full(len(cloud.points_PD), jnp.nan), None
     else:
         entropy_P, first_P = windows.prompt_entropy(cloud.points_PD, cloud.places.window_P)
-    return dict.fromkeys(WINDOWS, fold_means(entropy_P, cloud.folds, first_P))
+    return dict.fromkeys(WINDOWS, cloud.fold_means(entropy_P, first_P))
 
 
 FAMILIES = {

@@ -1,0 +1,1 @@
+"""Measure clouds of any number of points with few compiled programs."""

@@ -1,0 +1,85 @@
+"""Compile programs when they are needed, side by side, and keep them by the shapes of their arrays.
+
+A program is a pure function of arrays and of static settings; every array of a call is an argument.
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+Call = Callable[..., Any]  # (function, *arrays, **static settings) -> what the function returns
+
+_futures: dict[tuple, concurrent.futures.Future] = {}
+_lock = threading.Lock()
+
+
+@functools.cache
+def _pool() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="compile")
+
+
+@contextlib.contextmanager
+def _settings() -> Iterator[None]:
+    """Set what the programs assume; settings of the caller's thread reach no other thread."""
+    # accelerators round the factors of float32 products to TF32 or bfloat16 by default
+    with jax.enable_x64(False), jax.default_matmul_precision("highest"):
+        yield
+
+
+@functools.cache
+def _jitted(function: Callable, static: tuple[tuple[str, Any], ...]) -> Any:
+    return jax.jit(functools.partial(function, **dict(static)))
+
+
+def plan(function: Callable, *arrays: Any, **static: Any) -> Any:
+    """Start to compile a program in a thread, and return the shapes of what it returns."""
+    _submit(function, arrays, static)
+    with _settings():
+        return jax.eval_shape(_jitted(function, tuple(static.items())), *arrays)
+
+
+def make_run(check: Callable[[int], None]) -> Call:
+    """Make the function that runs programs, after `check` of the bytes that each takes."""
+
+    def run(function: Callable, *arrays: Any, **static: Any) -> Any:
+        program = _submit(function, arrays, static).result()
+        if (needs := program.memory_analysis()) is not None:
+            check(
+                needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
+            )
+        result = program(*arrays)
+        # on a CPU, programs at the same time would wait for one another's threads
+        return jax.block_until_ready(result) if jax.default_backend() == "cpu" else result
+
+    return run
+
+
+def _submit(function: Callable, arrays: tuple, static: dict) -> concurrent.futures.Future:
+    leaves, structure = jax.tree.flatten(arrays)
+    shapes = tuple(jax.ShapeDtypeStruct(jax.numpy.shape(x), x.dtype) for x in leaves)
+    key = function, tuple(static.items()), structure, shapes
+    with _lock:
+        if key not in _futures or _futures[key].cancelled():
+            _futures[key] = _pool().submit(_compile, *key)
+        return _futures[key]
+
+
+def _compile(function: Callable, static: tuple, structure: Any, shapes: tuple) -> Any:
+    with _settings():
+        arguments = jax.tree.unflatten(structure, shapes)
+        return _jitted(function, static).lower(*arguments).compile()
+
+
+def count_programs() -> dict[str, int]:
+    """Count the programs compiled so far, by the name of the function or of its family."""
+    counts: dict[str, int] = {}
+    for function, static, *_ in list(_futures):
+        name = dict(static).get("name", function.__name__)
+        counts[name] = counts.get(name, 0) + 1
+    return counts
