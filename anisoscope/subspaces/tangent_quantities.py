@@ -1,7 +1,5 @@
 """Define every quantity of the stage `tangents`: what it is, its source and its dimensions."""
 
-from dataclasses import replace
-
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.quantity import Quantity, correlation, magnitude, share
 
@@ -25,74 +23,94 @@ COORDINATES = {
 
 FRAME = ("rank", "layer", "fit", "kind")
 FRAME_ROWS, LOCAL, BIN = (*FRAME, "rows"), ("rank", "layer", "rows"), (*FRAME, "bin")
-DIMS = {
-    FRAME_ROWS: "energy control_ratio control_p isoscore_gain excess",
-    FRAME: "variance",
-    (*FRAME_ROWS, "control"): "control_energy isoscore_gain_normal isoscore_gain_equal_energy",
-    LOCAL: "local_energy local_variance local_excess",
-    BIN: "energy_in_bin variance_in_bin enrichment_in_bin",
-    ("layer", "bin"): "norm_in_bin",
-    ("bin",): "loss_in_bin",
-    (*FRAME, "of", "matrix"): "matrix_energy matrix_p",
-    ("rank", "layer", "kind", "rows"): "excess_over_untrained excess_over_other_seed",
-}
+MATRIX, OVER = (*FRAME, "of", "matrix"), ("rank", "layer", "kind", "rows")
 MEASURED = {
-    "energy": share("gradient energy in the subspace, e", "|G Q|^2 / |G|^2, G uncentered", PAPER),
+    "energy": share(
+        "gradient energy in the subspace, e",
+        "|G Q|^2 / |G|^2, G uncentered",
+        PAPER,
+        dims=FRAME_ROWS,
+    ),
     "variance": share(
-        "variance of the activations in the subspace, v", "tr(Q^T C Q) / tr C, C of the same points"
+        "variance of the activations in the subspace, v",
+        "tr(Q^T C Q) / tr C, C of the same points",
+        dims=FRAME,
     ),
     "control_energy": share(
         "gradient energy in random subspaces of the complement",
         "e of qr((I - Q Q^T) Z), Z normal",
         f"{PAPER}; second-hand for the number of subspaces",
         resampling="",
+        dims=(*FRAME_ROWS, "control"),
     ),
     "control_ratio": magnitude(
-        "gradient energy over its controls, R", "e(Q) / mean e(Q_N)", PAPER, resampling=""
+        "gradient energy over its controls, R",
+        "e(Q) / mean e(Q_N)",
+        PAPER,
+        resampling="",
+        dims=FRAME_ROWS,
     ),
     "control_p": share(
-        "p against random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+        "p against random subspaces",
+        "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)",
+        PAPER,
+        resampling="",
+        dims=FRAME_ROWS,
     ),
     "isoscore_gain": correlation(
         "gain of IsoScore* without the subspace",
         "IsoScore* of G in the D - k dimensions of the complement, less that of G; centered once, "
         "no shrinkage",
         PAPER,
+        dims=FRAME_ROWS,
     ),
     "isoscore_gain_normal": correlation(
         "gain of IsoScore* without a random subspace",
         "as without the subspace",
         PAPER,
         resampling="",
+        dims=(*FRAME_ROWS, "control"),
     ),
     "isoscore_gain_equal_energy": correlation(
         "gain of IsoScore* without a random subspace of equal energy",
         "as without the subspace; those of the same rank and e "
         "(metrics.tangent.equal_energy_frames)",
         resampling="",
+        dims=(*FRAME_ROWS, "control"),
     ),
     "local_energy": share(
         "gradient energy in the local tangent",
         "sum |Q_i^T g_i|^2 / sum |g_i|^2, of the points whose neighbors vary in k directions",
         PAPER,
+        dims=LOCAL,
     ),
     "local_variance": share(
         "variance of the activations in the local tangents",
         "mean of tr(Q_i^T C Q_i) / tr C over the same points, weights |g_i|^2 (raw) or 1 (unit)",
+        dims=LOCAL,
     ),
     "energy_in_bin": share(
         "gradient energy in the subspace, by frequency of the character",
         "e of the rows in the bin",
         PAPER,
+        dims=BIN,
     ),
     "variance_in_bin": share(
-        "variance in the subspace, by frequency of the character", "v of the points in the bin"
+        "variance in the subspace, by frequency of the character",
+        "v of the points in the bin",
+        dims=BIN,
     ),
     "norm_in_bin": magnitude(
-        "gradient norm, by frequency of the character", "mean |g|", units="nats / activation"
+        "gradient norm, by frequency of the character",
+        "mean |g|",
+        units="nats / activation",
+        dims=("layer", "bin"),
     ),
     "loss_in_bin": magnitude(
-        "loss, by frequency of the character", "mean cross-entropy", units="nats"
+        "loss, by frequency of the character",
+        "mean cross-entropy",
+        units="nats",
+        dims=("bin",),
     ),
     "first_position_share": share(
         "share of the squared gradient at the first token",
@@ -120,32 +138,37 @@ MEASURED = {
         "vector of ones where norms remove it",
         f"{PAPER}; the output side: this project",
         resampling="",
+        dims=MATRIX,
     ),
     "matrix_p": share(
-        "its p against random subspaces", "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)", PAPER, resampling=""
+        "its p against random subspaces",
+        "(1 + #{e(Q_N) >= e(Q)}) / (1 + #)",
+        PAPER,
+        resampling="",
+        dims=MATRIX,
     ),
 }
 # computed from other quantities, resample by resample (tangent_tables.py)
 DERIVED = {
-    "excess": correlation("e − v", "energy less variance"),
+    "excess": correlation("e − v", "energy less variance", dims=FRAME_ROWS),
     "excess_over_untrained": Quantity(
         "e − v of the early subspace, less that of the untrained network's",
         "excess(early) - excess(untrained)",
         range=(-2.0, 2.0),
+        dims=OVER,
     ),
     "excess_over_other_seed": Quantity(
         "e − v of the early subspace, less that of another seed's",
         "excess(early) - excess(other seed)",
         range=(-2.0, 2.0),
+        dims=OVER,
     ),
-    "local_excess": correlation("e − v in the local tangents", "local_energy less local_variance"),
+    "local_excess": correlation(
+        "e − v in the local tangents", "local_energy less local_variance", dims=LOCAL
+    ),
     "enrichment_in_bin": magnitude(
-        "tangent enrichment e / v, by frequency of the character", "energy_in_bin / variance_in_bin"
+        "tangent enrichment e / v, by frequency of the character",
+        "energy_in_bin / variance_in_bin",
+        dims=BIN,
     ),
 }
-
-
-for dims, names in DIMS.items():
-    for name in names.split():
-        entries = MEASURED if name in MEASURED else DERIVED
-        entries[name] = replace(entries[name], dims=dims)

@@ -96,7 +96,15 @@ QUANTITIES = {
     ),
     "alpha_req_r2": share("R^2 of the power law", "R^2 of that line", **POWER_LAW),
 }
-READERS = {name: getattr(spectrum, name, None) for name in QUANTITIES} | {
+READERS = {
+    "anisotropy": spectrum.anisotropy,
+    "anisotropy_uncentered": spectrum.anisotropy_uncentered,
+    "participation_ratio": spectrum.participation_ratio,
+    "participation_ratio_corrected": spectrum.participation_ratio_corrected,
+    "effective_rank": spectrum.effective_rank,
+    "rankme_centered": spectrum.rankme_centered,
+    "stable_rank": spectrum.stable_rank,
+    "isoscore": spectrum.isoscore,
     "isoscore_star": spectrum.isoscore_shrunk,
     "alpha_req": lambda spectra: spectrum.alpha_req(spectra).exponent,
     "alpha_req_r2": lambda spectra: spectrum.alpha_req(spectra).r2,
