@@ -29,9 +29,6 @@ TRAITS = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "
 
 def keep(cache: str) -> str:
     """Keep all programs of this process from now on; return why not, or an empty string."""
-    warnings.filterwarnings(
-        "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
-    )
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return ""
     folder, why = _make_folder(cache)
@@ -86,7 +83,13 @@ def library_folder() -> tuple[str, str]:
 
 
 def _make_folder(cache: str) -> tuple[str, str]:
-    """Create the folder of this kind of machine; return it, and why there is none."""
+    """Create the folder of this kind of machine; return it, and why there is none.
+
+    A program that another process is writing is compiled anew, without JAX's warning.
+    """
+    warnings.filterwarnings(
+        "ignore", "Error (reading|writing) persistent compilation cache", UserWarning
+    )
     try:
         import jaxlib
 
