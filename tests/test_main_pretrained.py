@@ -62,7 +62,7 @@ def test_steps_are_read_from_names():
 @pytest.mark.skipif(bool(importlib.util.find_spec("torch")), reason="it is installed")
 def test_without_torch_one_line_says_what_installs_it(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "anisoscope.sources.hf.revision_sweep", raising=False)
-    refuse(tmp_path / "run", "in a checkout, make .venv-pretrained", f"{FILE}:a/b")
+    refuse(tmp_path / "run", "anisoscope[pretrained]", f"{FILE}:a/b")
 
 
 @pytest.mark.parametrize("experiment", [shape_of_learning, inherent])

@@ -51,7 +51,8 @@ def at_distances(distance_PC):
         np.zeros(distance_PC.shape, np.int32),
     )
     return Neighbors(
-        distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P, np.float32(1)
+        *(distance_PC.astype(np.float32), index_PC, index_P, one_P > 0, one_P, one_P),
+        *(np.float32(one_P), one_P > 0),
     )
 
 

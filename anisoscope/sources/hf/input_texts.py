@@ -1,4 +1,7 @@
-"""Read the texts of a user: strings, rows, a column or a file; and draw pieces of long ones."""
+"""Read the texts of a user: strings, rows, a column or a file; and draw pieces of long ones.
+
+U are the blocks of a long text.
+"""
 
 import codecs
 import dataclasses
