@@ -17,12 +17,13 @@ from anisoscope.utils.extras import EXTRAS
 from tests.program import ROOT
 
 HIDE = """
-import importlib.abc, sys
-class Hidden(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in hidden:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Hidden())
+import importlib.machinery, sys
+class Visible(importlib.machinery.PathFinder):  # as if hidden libraries were not there
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        hides = name.partition(".")[0] in hidden
+        return None if hides else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Visible
 import contextlib, io
 import anisoscope, importlib
 def lacks(extra, call):

@@ -48,23 +48,22 @@ def first_output(output: Any) -> Any:
     return output[0] if isinstance(output, tuple) else output
 
 
-def cut_padding(output: Any, name: str) -> tuple[Any, ...]:
+def cut_padding(output: Any, tokens: int | None, name: str) -> tuple[Any, ...]:
     """Return the hidden states of an output, without positions that a model pads inside.
 
-    BigBird and Reformer pad to whole blocks: their states are longer than their last hidden state.
+    BigBird and Reformer pad to whole blocks: their states are longer than the `tokens` of the input
+    (None: unknown), which their last hidden state has.
     """
     states = getattr(output, "hidden_states", None) or ()
     last_BTD = getattr(output, "last_hidden_state", None)
-    shapes = {tuple(x.shape) for x in states}
-    if last_BTD is None or len(shapes) != 1 or len(next(iter(shapes))) != 3:
+    positions = {x.shape[1] if x.ndim == 3 else 0 for x in states}
+    padded = positions - {tokens}
+    if last_BTD is None or last_BTD.shape[1] != tokens or len(padded) != 1 or min(padded) < tokens:
         return states
-    if states[0].shape[1] <= last_BTD.shape[1]:
-        return states
-    positions = last_BTD.shape[1]
-    cut = tuple(x[:, :positions] for x in states)
+    cut = tuple(x[:, :tokens] for x in states)
     same = cut[-1].shape == last_BTD.shape
     if not same or (cut[-1] - last_BTD).abs().max() > 1e-3 * last_BTD.abs().max():
-        what = f"{name} returns states of {states[0].shape[1]} positions for {positions}"
+        what = f"{name} returns states of {min(padded)} positions for {tokens}"
         raise UserError(f"{what}, and which of them are padding is not known; {ENTRY}")
     return cut
 
@@ -99,7 +98,8 @@ class Listener(contextlib.ExitStack):
                 lambda _, args, kwargs: (args, kwargs | ask), with_kwargs=True
             )
             self.enter_context(before)
-            self.enter_context(base.register_forward_hook(self._after_unknown))
+            after = base.register_forward_hook(self._after_unknown, with_kwargs=True)
+            self.enter_context(after)
             return self
         self.callback(model.set_attn_implementation, model.config._attn_implementation)
         register = transformers.AttentionInterface.register
@@ -139,9 +139,11 @@ class Listener(contextlib.ExitStack):
         self.depth -= 1
         self._layer(first_output(output))
 
-    def _after_unknown(self, base: Any, args: tuple, output: Any) -> None:
+    def _after_unknown(self, base: Any, args: tuple, kwargs: dict, output: Any) -> None:
         """Capture the hidden states of a class; cut off what a model has put behind its input."""
-        for x_BTD in cut_padding(output, self.loaded.class_name):
+        ids_BT = kwargs.get("input_ids", args[0] if args and self.loaded.reads_text else None)
+        tokens = None if ids_BT is None else ids_BT.shape[1]
+        for x_BTD in cut_padding(output, tokens, self.loaded.class_name):
             self._layer(x_BTD)
 
     def _on_call(self, call: AttentionCall) -> None:

@@ -65,7 +65,7 @@ def test_a_loop_and_lightning_write_tables_of_all_layers(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:the model needs")  # the untrained checkpoint
+@pytest.mark.filterwarnings("ignore:revision step0 needs")  # the untrained checkpoint
 def test_a_model_over_its_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = run_page("tutorials/over_training.md")["table"]

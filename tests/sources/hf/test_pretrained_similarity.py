@@ -22,6 +22,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
 from anisoscope.measurement.families.comparison_family import compare_every_layer
+from anisoscope.measurement.resampling import equal_labels
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
@@ -109,7 +110,8 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.chunk_M[points.other_M] != points.chunk_M).all()
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    measured = compare_every_layer(a_NPD, b_NPD, a_NPD, MEASURE.folds)["measured"]
+    labels = equal_labels(MEASURE.folds, a_NPD.shape[1])
+    measured = compare_every_layer(a_NPD, b_NPD, a_NPD, labels)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 

@@ -15,7 +15,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import revision
 from anisoscope.utils import checksums
 from anisoscope.utils.files import temporary_path
-from tests.program import ROOT, environment, refuse
+from tests.program import ROOT, environment, here, refuse
 from tests.sources.hf.tiny_models import flags, measure
 
 NAMES = ("step0", "step20", "step60")
@@ -92,22 +92,15 @@ def test_stopped_and_resumed_is_as_never_stopped(swept, training, tmp_path, monk
         assert first.equals(second)
 
 
-def test_processes_share_the_revisions_and_the_last_joins_them(
-    swept, training, tmp_path, monkeypatch
-):
+def test_explicit_revisions_are_joined_by_the_same_command_without_them(swept, training, tmp_path):
     whole, _ = swept
-    workdir, measured, other = tmp_path / "run", revision.measure_revision, []
-
-    def measure_beside(*given):
-        if not other:
-            other.append(None)
-            other[0] = measure(training, workdir, *NAMES)  # begins and ends meanwhile
-        return measured(*given)
-
-    monkeypatch.setattr("anisoscope.sources.hf.revision.measure_revision", measure_beside)
+    workdir = tmp_path / "run"
+    for part in ("0::2", "1::2"):
+        place = f"--workdir={workdir}", "--stages=measure", f"--steps={part}"
+        process = here(*flags(training, *NAMES), *place)
+        assert process.returncode == 0, process.stderr
     process = measure(training, workdir, *NAMES)
-    assert "the last of them joins the tables" in other[0].stdout, other[0].stderr
-    assert "3 checkpoints measured (1 now)" in process.stdout, process.stderr
+    assert "3 checkpoints measured (0 now)" in process.stdout, process.stderr
     first, second = (joined_files.read_table(x / "results.nc") for x in (whole, workdir))
     assert first.equals(second)
     assert measure(training, workdir, *NAMES, stages="verify").returncode == 0
