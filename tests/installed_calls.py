@@ -164,7 +164,7 @@ def everything():
     text = "".join(RNG.choice([*string.ascii_lowercase, " "], 40_000))
     pathlib.Path("text.txt").write_text(text)
     settings = "data.path=text.txt window=16 measure.points=64 measure.batches=1"
-    settings += " measure.families=similarity measure.nulls="
+    settings += " measure.families=similarity measure.nulls= pretrained.max_bits_per_byte=8"
     flags = [f"--config.{setting}" for setting in settings.split()]
     command("--config=experiments/pretrained.py:gpt", *flags, "--workdir=runs/gpt")
     assert list(pathlib.Path("runs/gpt/figures").glob("*.png"))
