@@ -8,7 +8,7 @@ findings/figures/seed_noise.png.
 
 Written before it was run. `seeds`: the standard deviation between seeds, its variances pooled over
 conditions by their degrees of freedom, with the interval of a chi-square; the largest condition
-beside it, since conditions differ. Encoders count where every seed has gained 1 bit. `one_block`:
+beside it, since conditions differ. Encoders count where every seed has gained 1 bit. `single_block`:
 the same, of a single block in place of the mean over blocks. `blocks`: between the blocks of a run.
 `steps`: of a step about the line through its neighbors 250 steps away, constant learning rate.
 `seeds_needed`: the fewest seeds of each of two conditions whose means differ by 0.05 in the
@@ -118,8 +118,8 @@ def between_blocks(kind: str, column: str | None, logarithmic: bool) -> tuple[fl
     rows = rows.query("positions == 'all' and layer > 0 and condition == @kind")
     values = np.log2(rows[column]) if logarithmic else rows[column]
     rows = rows.assign(value=values)
-    one_block = pool(rows.groupby(["experiment", "layer"])["value"])[0]
-    return one_block, pool(rows.groupby(["experiment", "run"])["value"])[0]
+    single_block = pool(rows.groupby(["experiment", "layer"])["value"])[0]
+    return single_block, pool(rows.groupby(["experiment", "run"])["value"])[0]
 
 
 def between_steps(kind: str, column: str | None, logarithmic: bool) -> float:
@@ -141,7 +141,7 @@ def describe(runs: pd.DataFrame, kind: str, quantity: str) -> dict[str, float | 
     ends = stats.chi2.ppf([0.975, 0.025], freedom) if freedom else np.full(2, np.nan)
     layers, steps = QUANTITIES[quantity]
     logarithmic = quantity in LOGARITHMIC
-    one_block, blocks = between_blocks(kind, layers, logarithmic)
+    single_block, blocks = between_blocks(kind, layers, logarithmic)
     return {
         "kind": kind,
         "quantity": quantity,
@@ -151,7 +151,7 @@ def describe(runs: pd.DataFrame, kind: str, quantity: str) -> dict[str, float | 
         "seeds_low": deviation * np.sqrt(freedom / ends[0]),
         "seeds_high": deviation * np.sqrt(freedom / ends[1]),
         "seeds_largest": groups.std().max(),
-        "one_block": one_block,
+        "single_block": single_block,
         "blocks": blocks,
         "steps": between_steps(kind, steps, logarithmic),
         "seeds_needed": seeds_needed(deviation),
