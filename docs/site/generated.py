@@ -1,12 +1,16 @@
-"""Generate reference pages from the code, where a page contains `<!-- generated: NAME -->`."""
+"""Write reference pages from the code: what stands between `<!-- generated: NAME -->` and `<!-- end -->`.
+
+    PYTHONPATH=. .venv/bin/python docs/site/generated.py
+
+`make docs` reads the pages as they are, and tests/docs/test_generated.py holds them current.
+"""
 
 import dataclasses
 import math
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
-
-from sphinx.application import Sphinx
 
 from anisoscope.cli import flags
 from anisoscope.config.measure_config import INPUT_KINDS
@@ -14,7 +18,8 @@ from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.utils.settings import format_limits, format_value, walk_settings
 
-MARK = re.compile(r"<!-- generated: (\w+) -->")
+REFERENCE = pathlib.Path(__file__).parents[1] / "reference"
+BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # of the gallery, which is drawn before pages are read
 PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")
 CLOUDS = {
@@ -46,7 +51,7 @@ def list_quantities() -> Iterator[str]:
         yield from (
             f"## {name}",
             "",
-            f"Measured of {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
+            f"Computed from {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
             "",
         )
         if not family.quantities:
@@ -57,13 +62,12 @@ def list_quantities() -> Iterator[str]:
 
 def describe_quantity(name: str, quantity: Quantity) -> Iterator[str]:
     yield from (
-        f"({name})=",
         f"### {name}",
         "",
-        f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}.",
+        f"{quantity.long_name[0].upper()}{quantity.long_name[1:]}:",
+        escape(re.sub(r"\blambda", "λ", quantity.formula)),
         "",
     )
-    yield from (escape(re.sub(r"\blambda", "λ", quantity.formula)), "")
     facts = {
         "dimensions": ", ".join(f"`{dim}`" for dim in quantity.dims) + format_labels(quantity),
         "units": {"1": "none", "activation": "those of the activations"}.get(
@@ -148,11 +152,25 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
 }
 
 
-def insert_generated(app: Sphinx, docname: str, source: list[str]) -> None:
-    text = PICTURE.sub(r"![\2](/made/gallery/images/sphx_glr_\1_001.png)", source[0])
-    source[0] = MARK.sub(lambda found: "\n".join(PAGES[found[1]]()), text)
+def fill(text: str) -> str:
+    """Write the blocks of a page anew."""
+
+    def write(found: re.Match[str]) -> str:
+        lines = "\n".join(PAGES[found[2]]())
+        return f"{found[1]}\n{lines.rstrip()}\n\n{found[3]}"
+
+    return BLOCK.sub(write, text)
 
 
-def setup(app: Sphinx) -> dict[str, bool]:
-    app.connect("source-read", insert_generated)
+def insert_pictures(app: Any, docname: str, source: list[str]) -> None:
+    source[0] = PICTURE.sub(r"![\2](/made/gallery/images/sphx_glr_\1_001.png)", source[0])
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", insert_pictures)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+if __name__ == "__main__":
+    for page in sorted(REFERENCE.glob("*.md")):
+        page.write_text(fill(page.read_text()))
