@@ -1,0 +1,120 @@
+"""Compare all layers of two decoders by CKA, beside the null of permuted windows.
+
+    .venv/bin/python -m findings.scripts.calibrated_layers RUNS    # those of findings/claims/phases.py
+
+It writes findings/tables/similarity/calibrated_layers.csv and calibrated_best.csv and draws
+findings/figures/calibrated_layers.png. Algorithms 1 and 2 of Gröger, Wen and Brbić 2026 (arXiv
+2602.14486), linear CKA of 1,024 points of 32 windows, 200 permutations of whole windows, which are
+the same for all pairs of layers. The best pair is calibrated by the largest value of each
+permutation, so that choosing it counts.
+"""
+
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+import anisoscope
+from anisoscope.metrics.calibration import PERMUTATIONS, calibrated
+from anisoscope.plot import style
+from anisoscope.results import joined_files
+from findings.scripts.shared_tables import RESULTS, save_figure
+
+FOLDER = RESULTS / "similarity"
+WINDOWS, CONTEXT, EVERY = 32, 128, 4  # windows, their length, and one position of so many
+PAIRS = {  # run and step, twice; texts are the same at the same places
+    "two seeds, untrained": (("many_natural_0", 0), ("many_natural_1", 0)),
+    "two seeds, step 512": (("many_natural_0", 512), ("many_natural_1", 512)),
+    "100 and 27 characters, step 512": (("many_natural_0", 512), ("few_natural_0", 512)),
+}
+PANELS = {"value": "CKA", "null_mean": "mean of the null", "score": "calibrated"}
+NOTE = (
+    "Linear CKA of the residual stream, 0 the embedding. Decoders of 0.2 million parameters, 1,024 points in 32 "
+    "windows of the validation text. Null: 200 permutations of whole windows. Framed: the best pair; beside it the "
+    "score that is left when each permutation may choose its best pair too."
+)
+Clouds = list[np.ndarray]  # (P, D) of each layer, window after window
+
+
+def read_layers(folder: pathlib.Path, step: int) -> Clouds:
+    run = anisoscope.open_run(folder)
+    tokens_WT = run.corpus.valid[: WINDOWS * CONTEXT].reshape(WINDOWS, CONTEXT)
+    resid_LWTD = np.asarray(run.vectors(run.params(step), tokens_WT))[:, :, ::EVERY]
+    return [layer_WTD.reshape(-1, layer_WTD.shape[-1]) for layer_WTD in resid_LWTD]
+
+
+def normalize(cloud_PD: np.ndarray) -> np.ndarray:
+    """Center a cloud, and scale it so that CKA is the squared norm of a product."""
+    cloud_PD = cloud_PD - cloud_PD.mean(0)
+    return cloud_PD / np.sqrt(np.linalg.norm(cloud_PD.T @ cloud_PD))
+
+
+def compare_layers(x_L: Clouds, y_M: Clouds, order_P: np.ndarray) -> np.ndarray:
+    """Return CKA of every layer of x with every one of y, whose points are put in an order."""
+    return np.array([[np.square(x.T @ y[order_P]).sum() for y in y_M] for x in x_L])
+
+
+def calibrate_layers(
+    x_L: Clouds, y_M: Clouds, together: int, permutations: int = PERMUTATIONS, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return CKA of all pairs of layers, (L, M), and under each permutation, (K, L, M)."""
+    x_L, y_M = ([normalize(np.float64(z)) for z in clouds] for clouds in (x_L, y_M))
+    places_WT = np.arange(len(x_L[0])).reshape(-1, together)
+    draw = np.random.default_rng(seed)
+    orders = [draw.permutation(places_WT).ravel() for _ in range(permutations)]
+    null_KLM = np.array([compare_layers(x_L, y_M, order_P) for order_P in orders])
+    return compare_layers(x_L, y_M, places_WT.ravel()), null_KLM
+
+
+def describe(value: np.ndarray, null_K: np.ndarray) -> dict[str, float]:
+    found = calibrated(np.asarray(value, np.float32), null_K.astype(np.float32))
+    return {name: float(number) for name, number in found._asdict().items()}
+
+
+def draw(layers: pd.DataFrame, best: pd.DataFrame) -> Figure:
+    """Draw a row for each pair of models: raw, null model and calibrated, layer by layer."""
+    figure = style.new_figure(style.PAGE, 6.2)
+    axes = figure.subplots(len(PAIRS), len(PANELS), sharex=True, sharey=True)
+    for row, pair in zip(axes, PAIRS, strict=True):
+        own, chosen = layers[layers.pair == pair], best[best.pair == pair].iloc[0]
+        for ax, (column, title) in zip(row, PANELS.items(), strict=True):
+            values = own.pivot(index="layer", columns="other", values=column).to_numpy()
+            ax.imshow(values, vmin=0, vmax=1, cmap="Blues", origin="lower")
+            for (y, x), value in np.ndenumerate(values):
+                best_pair = (y, x) == (chosen.layer, chosen.other)
+                look: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 6.5}
+                look |= {"color": "white" if value > 0.6 else "0.2"}
+                look |= {"bbox": {"fill": False, "edgecolor": look["color"]}} if best_pair else {}
+                ax.text(x, y, f"{value:.2f}", **look)
+            ax.grid(visible=False)
+            ax.set_title(title if column != "score" else f"{title}; best pair {chosen.score:.2f}")
+        row[0].set_ylabel(f"{style.wrap(pair, 1.7, 8)}\nlayer of the first")
+    for ax in axes[-1]:
+        ax.set_xlabel("layer of the second")
+    return figure
+
+
+def main(root: str) -> None:
+    rows, best = [], []
+    for name, ends in PAIRS.items():
+        x_L, y_M = (read_layers(pathlib.Path(root, run), step) for run, step in ends)
+        values_LM, null_KLM = calibrate_layers(x_L, y_M, CONTEXT // EVERY)
+        for place, value in np.ndenumerate(values_LM):
+            about = {"pair": name, "layer": place[0], "other": place[1]}
+            rows.append(about | describe(value, null_KLM[:, *place]))
+        place = np.unravel_index(values_LM.argmax(), values_LM.shape)
+        about = {"pair": name, "layer": place[0], "other": place[1]}
+        best.append(about | describe(values_LM.max(), null_KLM.max((1, 2))))
+    layers, chosen = pd.DataFrame(rows), pd.DataFrame(best)
+    joined_files.write_csv(layers, FOLDER / "calibrated_layers.csv")
+    joined_files.write_csv(chosen, FOLDER / "calibrated_best.csv")
+    with style.context():
+        save_figure(draw(layers, chosen), "calibrated_layers", "Similarity of layers", NOTE)
+    print(chosen.round(4).to_string(index=False))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
