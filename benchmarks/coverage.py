@@ -33,7 +33,7 @@ from tests.zoo import WINDOW, ZOO, Member
 
 BATCHES, FOLDS, POINTS = 4, 8, 1024
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
-CHOICES = tuple(name for name, kind in INPUT_KINDS.items() if kind != "vectors")
+CHOICES = tuple(INPUT_KINDS)
 LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types of points
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 WIDTH = 8  # of clusters

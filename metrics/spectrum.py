@@ -200,23 +200,14 @@ def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
     return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 
 
-def isoscore_star(
-    covariance_DD: Float[AnyArray, "D D"],
-    target_DD: Float[AnyArray, "D D"],
-    shrinkage: Scalar | float,
-) -> Scalar:
-    """IsoScore of a covariance shrunk toward another, C_z = (1 - z) C + z C_0.
-
-    (tr(C_z)^2/|C_z|_F^2 - 1)/(D - 1). Range: [0, 1]. C_z = 0, or D = 1: NaN. Rudman and Eickhoff
-    2024 take the covariance of more data as C_0, and choose z by hand; the closed form is ours.
-    """
-    shrunk_DD = (1.0 - shrinkage) * covariance_DD + shrinkage * target_DD
-    shrunk_DD = shrunk_DD / jnp.trace(shrunk_DD)
-    return (1.0 / jnp.square(shrunk_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
+def covariance_isoscore(covariance_DD: Float[AnyArray, "D D"]) -> Scalar:
+    """IsoScore of a covariance C: (tr(C)^2/|C|_F^2 - 1)/(D - 1). Range: [0, 1]. C = 0, or D = 1: NaN."""
+    share_DD = covariance_DD / jnp.trace(covariance_DD)
+    return (1.0 / jnp.square(share_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
 
 
 def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """`isoscore_star` of one cloud on its own: C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
+    """IsoScore of (1 - z) C + z C_0, C the covariance, C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
     z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. D = 1: NaN;
     also where one or two points hold most of the scatter (`kurtosis` above P/4, and 3): with one, z

@@ -62,7 +62,7 @@ def check(experiment: Config, request: Request) -> None:
 def check_run(config: Config) -> None:
     """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
     train_program.check_trainable(config)
-    check_measure(config.measure, config.model.heads)
+    check_measure(config.measure)
     tangent_gradients.check_tangents(config, config.tangents)
 
 

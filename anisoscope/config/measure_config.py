@@ -18,9 +18,8 @@ DEFAULT_INPUTS = {
     "frequency": "cloud",
     "comparison": "layers",
     "attention": "heads",
-    "projection": "vectors",
 }
-OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for vectors
+OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for arrays
     "logit_lens": "logit_lens",
     "trajectory": "cloud",
     "sinks": "heads",
@@ -54,27 +53,17 @@ class MeasureConfig:
     )
     nulls: tuple[str, ...] = setting(NULLS, "null models to compare values with", choices=NULLS)
     masked: bool = setting(False, "objective=masked: mask the measured windows as in training")
-    projected_head: int = setting(
-        0, "attention head whose vectors the family projection stores", low=0
-    )
     hook_points: tuple[str, ...] = setting(
         (), "other activations to measure in every block", choices=HOOK_POINTS
     )
     seed: int = seed_setting(0, "random seed of the measured windows and positions")
 
 
-def check_measure(measure: MeasureConfig, heads: int) -> None:
+def check_measure(measure: MeasureConfig) -> None:
     """Raise UserError if this cannot be measured."""
-    kinds = {INPUT_KINDS[family] for family in measure.families}
-    if kinds == {"vectors"}:
-        what = f"measure.families={measure.families[0]} keeps vectors and no numbers"
-        raise UserError(f"{what}; name a second family")
     if measure.hook_points and not any(INPUT_KINDS[name] == "cloud" for name in measure.families):
         what = "measure.hook_points are measured by families of clouds"
         raise UserError(f"{what}; add a family such as spectrum, or omit them")
-    if measure.projected_head >= heads:
-        what = f"measure.projected_head is {measure.projected_head}"
-        raise UserError(f"{what}; choose 0 to {heads - 1} (model.heads={heads})")
     if measure.points % measure.folds:
         advice = f"choose a multiple of {measure.folds} (measure.folds)"
         raise SettingError(

@@ -73,7 +73,7 @@ class Family:
 
     `INPUT_KINDS` of config/measure_config.py says what `compute` takes: "cloud" (a Cloud: a single
     layer), "layers" (all layers, and other clouds to compare with), "heads" (queries and keys of
-    all blocks), "vectors" (the same, for vectors that are stored as they are), or "logit_lens" (all
+    all blocks), or "logit_lens" (all
     layers, and the unembedding of the model).
     """
 

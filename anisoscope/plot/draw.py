@@ -27,7 +27,6 @@ Figures = dict[str, Callable[[Any], Figure | None]]  # by file name, from runs o
 RUNS: Figures = {
     **{name: partial(render, spec) for name, spec in SPECS.items()},
     "layer_similarity": run_figures.layer_similarity,
-    "query_key_projection": scatter_figures.query_key_projection,
     "cosine_against_drift": scatter_figures.cosine_against_drift,
     "training_curve": run_figures.training_curve,
     **{name: partial(run_figures.draw_watched, spec) for name, spec in WATCHED.items()},

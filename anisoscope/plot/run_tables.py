@@ -161,7 +161,6 @@ def average_seeds(runs: dict[str, Run]) -> dict[str, Run]:
 
     With two or three seeds a t interval is so wide (12.7 and 4.3 standard errors on a side) that it
     hides the curves; the range makes no claim. Contrasts have intervals that pool all conditions.
-    Projections are dropped, since each run has its own plane.
     """
     conditions = run_summaries.conditions({name: run.results for name, run in runs.items()})
     averaged = {}

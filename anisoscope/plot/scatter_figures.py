@@ -29,7 +29,6 @@ CAUTION = (
     "Correlations with intervals and corrected p-values are listed in correlations.csv. They treat the points as "
     "independent draws, which those of one network are not."
 )
-COLUMNS, BLOCKS = 5, 4  # checkpoints, and blocks of a single run, in figures of projections
 LEAST = 1.3  # inches of a row
 LEGEND_ROW = 0.16  # inches
 PAIR = ("drift", "mean_cosine")
@@ -110,88 +109,3 @@ def _format_rho(found: correlations.Correlation) -> str:
     low, high = found.spearman_low, found.spearman_high
     text = f"ρ = {found.spearman:.2f}" + f" [{low:.2f}, {high:.2f}]" * bool(low < high)
     return text.replace("-", "\N{MINUS SIGN}")
-
-
-NAMES = {"query": "queries", "key": "keys"}
-LOOKS = {
-    "query": {"color": style.OKABE_ITO[0], "marker": "o"},
-    "key": {"color": style.OKABE_ITO[1], "marker": "^"},
-}
-
-
-def query_key_projection(runs: dict[str, Run]) -> Figure | None:
-    """Draw a column for each checkpoint, and a row for each block, or for each run's middle block.
-
-    A row shares a plane and a scale.
-    """
-    runs = runs_with(runs, *(f"{kind}_projection" for kind in LOOKS))
-    if not runs:
-        return None
-    rows = [(label, block) for label in runs for block in _blocks(runs[label], len(runs))]
-    tables = [runs[label].results.sel(block=block) for label, block in rows]
-    figure = style.new_figure(style.PAGE, 0.9 + 1.4 * len(rows))
-    shared = {"sharex": "row", "sharey": "row", "squeeze": False}
-    axes = figure.subplots(len(rows), COLUMNS, **shared)
-    for row, (label, block), table in zip(axes, rows, tables, strict=True):
-        known = np.isfinite(table.projection_kept.values)
-        steps = _spread_steps(table.step.values[known | ~known.any()])
-        for ax in row[len(steps) :]:
-            ax.set_axis_off()
-        for ax, step in zip(row, steps, strict=False):
-            _scatter(ax, table.sel(step=step))
-            ax.set(title=f"step {step:,}", aspect="equal")
-            ax.locator_params(nbins=3)
-        below, left = (
-            f"axis {axis} ({_percent(share)})"
-            for axis, share in enumerate(table.projection_share.values, 1)
-        )
-        name = f"block {block}, head {table.query_projection.attrs['head']}"
-        name = style.wrap(name if len(runs) == 1 else f"{label}, {name}", 1.4, style.SMALL)
-        row[0].set_xlabel(below, fontsize=style.SMALL)
-        row[0].set_ylabel(f"{name}\n{left}", fontsize=style.SMALL)
-    handles, labels = style.legend_entries(axes[0])
-    legend = figure.legend(handles, labels, loc="outside right upper", title="large: their mean")
-    for handle in legend.legend_handles:
-        handle.set(sizes=[12], alpha=1)
-    style.title(figure, "Queries and keys on the axes of their common SVD")
-    shares = (
-        "Percentages are shares of the squared lengths: of an axis over all steps, in the corner of "
-        "both at that step."
-    )
-    caption(figure, runs, "Queries and keys at several checkpoints, a plane for each row.", shares)
-    return figure
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if np.isfinite(share) else "–"
-
-
-def _blocks(run: Run, runs: int) -> list[int]:
-    """Choose blocks from the first to the last; with several runs only the middle block."""
-    blocks = run.results.block.values
-    if runs > 1:
-        return [int(blocks[len(blocks) // 2])]
-    return blocks[np.unique(np.linspace(0, len(blocks) - 1, BLOCKS).round().astype(int))].tolist()
-
-
-def _spread_steps(steps: np.ndarray) -> list[int]:
-    """Choose the first step, the last, and steps evenly spaced in log(1 + step)."""
-    places = np.log1p(steps)
-    even = np.linspace(places[0], places[-1], COLUMNS)
-    return steps[np.unique(np.abs(places - even[:, None]).argmin(axis=1))].tolist()
-
-
-def _scatter(ax: Axes, table: xr.Dataset) -> None:
-    """Draw the vectors, their means with a line from 0, and the share that the plane shows."""
-    for zero in (ax.axhline, ax.axvline):
-        zero(0, color="0.6", linewidth=0.6, zorder=1)
-    clouds = {kind: table[f"{kind}_projection"].values.T for kind in LOOKS}
-    for kind, look in LOOKS.items():
-        ax.scatter(*clouds[kind], s=2.5, alpha=0.4, linewidths=0, label=NAMES[kind], **look)
-    edge = {"markeredgecolor": "white", "markeredgewidth": 0.5, "linestyle": "none"}
-    for kind, look in LOOKS.items():
-        x, y = clouds[kind].mean(axis=1)
-        ax.plot([0, x], [0, y], color=look["color"], linewidth=1)
-        ax.plot(x, y, markersize=4, **edge, **look)
-    look = {"ha": "right", "va": "bottom", "fontsize": 6, "color": "0.4"}
-    ax.text(0.98, 0.02, _percent(float(table.projection_kept)), transform=ax.transAxes, **look)

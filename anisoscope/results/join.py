@@ -10,9 +10,8 @@ import pandas as pd
 import xarray as xr
 from pandas.api.types import is_numeric_dtype
 
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
-from anisoscope.results import joined_files, kept_vectors
+from anisoscope.results import joined_files
 from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import STATISTICS, summarize_checkpoint
@@ -62,9 +61,6 @@ def join_steps(
         xr.concat(tables, "step", combine_attrs="override", **how)
         for tables in zip(*summaries, strict=True)
     )
-    vectors = {step: table for step, table in raw.items() if VECTORS.keys() <= table.keys()}
-    if "projection" in families and vectors:
-        results = results.assign(kept_vectors.over_training(vectors))
     compared = [table[BEFORE] for table in raw.values() if BEFORE in table]
     if "comparison" in families and compared:
         steps = [int(table.get(BEFORE, -1)) for table in raw.values()]

@@ -12,7 +12,6 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
@@ -27,7 +26,6 @@ Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 
 UNTRAINED = "untrained"  # a null model that is not a cloud: the table of step 0
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
-FURTHER_VARIABLES = {"projection": VECTORS}  # variables of families that are not quantities
 CLOUDS = (
     MEASURED,
     *CLOUD_NULLS,
@@ -89,14 +87,14 @@ def missing_families(
     missing = []
 
     def lacks(name: str) -> bool:
-        if table is None or name not in table or name in VECTORS:
-            return table is None or name not in table
+        if table is None or name not in table:
+            return True
         return not {MEASURED, *({*nulls} & {*null_models_for(name)} & {*CLOUDS})} <= {
             *clouds_of(table[name])
         }
 
     for family in families:
-        if any(map(lacks, {*FAMILIES[family].quantities, *FURTHER_VARIABLES.get(family, ())})):
+        if any(map(lacks, FAMILIES[family].quantities)):
             missing.append(family)
     return tuple(missing)
 
@@ -108,7 +106,6 @@ def merge_families(
     if old is None:
         return _arranged(new)
     replaced = {name for family in families for name in FAMILIES[family].quantities}
-    replaced |= {name for family in families for name in FURTHER_VARIABLES.get(family, ())}
     replaced |= {BEFORE} if "comparison" in families else set()
     kept = [name for name in old.data_vars if name not in replaced]
     arrays = [old[name] for name in kept]

@@ -29,11 +29,7 @@ from anisoscope.utils.settings import MeshConfig
 INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
 
 
-class Measured(NamedTuple):
-    """Values of the measured batches, and the vectors kept unchanged."""
-
-    values: dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
-    vectors: Values  # stored as they are: first batch, all positions
+Measured = dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
 
 
 class Read(NamedTuple):
@@ -71,13 +67,7 @@ def measure_positions(
     permuted_NPD = None
     if PERMUTED in settings.nulls:
         permuted_NPD = null_models.permuted_clouds(read_Z.resid_ZLBTD[0], picks_P, key)
-    vectors = {}
-    for name in settings.families:
-        if INPUT_KINDS[name] == "vectors":
-            vectors |= FAMILIES[name].compute(samples[MEASURED].heads, settings.projected_head)
-    return Measured(
-        measure_panel(samples, clouds, settings, key, over_clouds, permuted_NPD), vectors
-    )
+    return measure_panel(samples, clouds, settings, key, over_clouds, permuted_NPD)
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:
@@ -144,8 +134,7 @@ def measure_batch(
 
     with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
         parts = mesh.map_over_devices(measure_set, (read_Z, others, key), sets)
-    values = jax.tree.map(lambda *values: np.stack(values)[None], *(x.values for x in parts))
-    return Measured(values, parts[0].vectors)
+    return jax.tree.map(lambda *values: np.stack(values)[None], *parts)
 
 
 @functools.cache
@@ -158,7 +147,7 @@ def _compile_measure(settings: MeasureConfig, cloud_bytes: int) -> Callable[...,
 def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
     heads, lens = read_Z.q_ZNBTHK is not None, read_Z.unembedding is not None
-    available = {"heads": heads, "vectors": heads, "logit_lens": lens}
+    available = {"heads": heads, "logit_lens": lens}
     for name in settings.families:
         if FAMILIES[name].reads_types or not available.get(INPUT_KINDS[name], True):
             raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
@@ -177,6 +166,5 @@ def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
 
 
 def join_batches(batches: list[Measured]) -> Measured:
-    """Join the values of all batches, and keep the vectors of the first."""
-    values = jax.tree.map(lambda *values: np.concatenate(values), *(x.values for x in batches))
-    return Measured(values, batches[0].vectors)
+    """Join the values of all batches."""
+    return jax.tree.map(lambda *values: np.concatenate(values), *batches)

@@ -216,8 +216,7 @@ def measure_probe(
     key_G, picks_GSP = batch_keys(seed, len(probe.tokens_GWT)), jnp.swapaxes(probe.picks_SGP, 0, 1)
     each_G = probe._replace(picks_SGP=None), key_G
     run = over_units(over_batches)
-    measured = run(params, references, each_G, picks_GSP, visible_STT)
-    return measured._replace(vectors=jax.tree.map(lambda x: x[0, 0], measured.vectors))
+    return run(params, references, each_G, picks_GSP, visible_STT)
 
 
 def shift_tokens(tokens_ZBT: Array) -> Array:
@@ -268,4 +267,4 @@ def _jit_program(
     gpu = jax.default_backend() == "gpu"
     options = {"xla_gpu_enable_triton_gemm": False} if gpu else None
     whole = NamedSharding(devices, P())
-    return jax.jit(measure, out_shardings=Measured(whole, whole), compiler_options=options)
+    return jax.jit(measure, out_shardings=whole, compiler_options=options)

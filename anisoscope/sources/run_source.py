@@ -20,7 +20,7 @@ from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.models.model_settings import describe_model
-from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results import replicates_table
 from anisoscope.results.derived import BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
@@ -75,7 +75,6 @@ class RunSource(Source):
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
         names = ["points", "batches", "folds", "seed", "masked"]
-        names += ["projected_head"] * ("projection" in self.measure.families)
         settings = {f"measure.{name}": getattr(self.measure, name) for name in names}
         return settings | {"corpus_sha256": self.corpus.sha256, "positions": POSITION_SETS}
 
@@ -136,7 +135,7 @@ class RunSource(Source):
 
     def _measure(self, step: int, target: Target, families: Families) -> xr.Dataset:
         """Make the raw table of a target; one program reads any hook point, by its index."""
-        inside, context = target.is_hook_point, self.config.model.context
+        inside = target.is_hook_point
         hook_points = self.measure.hook_points if inside else ()
         if (families, hook_points) not in self.programs:
             config = replace(self.config, {"measure.families": families})
@@ -146,8 +145,8 @@ class RunSource(Source):
         compared = self.references(step) if "comparison" in families else {}
         others = {name: self.params[other] for name, other in compared.items()}
         number = hook_points.index(target.name) if inside else 0
-        measured = program.measure(self.params[step], others, number)
-        values, previous = measured.values, self.previous(step)
+        values = program.measure(self.params[step], others, number)
+        previous = self.previous(step)
         for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
@@ -162,8 +161,7 @@ class RunSource(Source):
         if compared:
             previous = -1 if previous is None else previous
             table[BEFORE] = xr.DataArray(previous, attrs={"long_name": PREVIOUS})
-        picks_P, head = program.fixed.probe.picks_SGP[0, 0], self.measure.projected_head
-        return table.assign(kept_vectors.label_vectors(measured.vectors, picks_P, context, head))
+        return table
 
     def attributes(self, target: Target, tables: Tables) -> dict[str, Any]:
         """Describe the run and its clouds."""

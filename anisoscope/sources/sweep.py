@@ -21,7 +21,6 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import progress_bar
 
-HEAD = "measure.projected_head"
 Families = tuple[str, ...]
 Tables = dict[int, xr.Dataset]  # by step
 
@@ -40,12 +39,6 @@ class Target(NamedTuple):
     @property
     def is_hook_point(self) -> bool:
         return self.name != STREAM
-
-    def made_by(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """Keep the settings that affect this target: hook points ignore `projected_head`."""
-        if not self.is_hook_point:
-            return settings
-        return {name: value for name, value in settings.items() if name != HEAD}
 
 
 def is_outdated(table: xr.Dataset, source: Any) -> bool:
@@ -138,7 +131,7 @@ class Source(abc.ABC):
 def check_tables(source: Source) -> None:
     """Raise UserError where existing tables were made with other settings."""
     for target in source.targets:
-        step_files.check_folder(target.folder, target.made_by(source.made_by))
+        step_files.check_folder(target.folder, source.made_by)
 
 
 def check_measured(source: Source) -> None:
@@ -204,7 +197,7 @@ def measure_missing(
             if lost := {*source.missing(target, table, ())} & {*lacks}:
                 what = f"{source.name}: {', '.join(lost)} cannot be measured"
                 raise UserError(f"{what}; leave out of measure.families")
-            made_by = {"made_by": json.dumps(target.made_by(source.made_by))}
+            made_by = {"made_by": json.dumps(source.made_by)}
             table = table.assign_attrs(made_by | table.attrs)
             old = tables[target].get(step)
             step_files.write_step(target.path(step), old, table, lacks)
@@ -227,7 +220,7 @@ def label(source: Source, target: Target) -> str:
 
 def read_valid_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
-    made_by, run = target.made_by(source.made_by), dict(source.run_settings)
+    made_by, run = source.made_by, dict(source.run_settings)
     tables = {}
     for step in source.steps:
         table = step_files.read_same_clouds(target.path(step), made_by, target.name, run)

@@ -13,7 +13,7 @@ import numpy as np
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig
 from anisoscope.metrics.cloud import centered
-from anisoscope.metrics.spectrum import isoscore_star
+from anisoscope.metrics.spectrum import covariance_isoscore
 from anisoscope.models import masks
 from anisoscope.utils.errors import UserError
 
@@ -216,7 +216,6 @@ def anisotropy_penalty(resid_LBTD: jax.Array, layers: tuple[int, ...]) -> jax.Ar
     def score(x_BTD: jax.Array) -> jax.Array:
         x_PD = centered(x_BTD.reshape(-1, x_BTD.shape[-1]))
         product_DD = jnp.matmul(x_PD.T, x_PD, precision=jax.lax.Precision.HIGHEST)
-        covariance_DD = product_DD / x_PD.shape[0]
-        return isoscore_star(covariance_DD, covariance_DD, 0.0)
+        return covariance_isoscore(product_DD)
 
     return 1.0 - jax.vmap(score)(chosen_NBTD).mean()

@@ -26,7 +26,6 @@ CLOUDS = {
     "cloud": "the points of each layer",
     "layers": "all layers together",
     "heads": "queries and keys of each head",
-    "vectors": "queries and keys of one head of each block, kept as they are",
     "logit_lens": "all layers together, and how the model makes its output of the last",
 }
 INTERVAL = {

@@ -15,7 +15,7 @@ KEPT = {
     *("anisotropy", "mean_cosine", "drift", "twonn", "gride", "cka_layers", "norm_ratio"),
     *("attention_entropy", "attention_first_token", "query_key_alignment"),
 }
-OTHERS = tuple({*shapes_at(0, 2, True), "projection"} - KEPT)
+OTHERS = tuple({*shapes_at(0, 2, True)} - KEPT)
 BITS = {"test_bits": 2.0, "valid_bits": 2.5}
 
 

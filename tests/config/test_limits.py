@@ -38,8 +38,6 @@ ALONE = [  # is refused in a line that names the setting
     ("train.num_seeds", 0),
     ("train.data_seed", -1),
     ("measure.families", ()),
-    ("measure.families", ("projection",)),
-    ("measure.projected_head", 8),
     ("measure.nulls", ("shuffled", "shuffled")),
     ("evaluate.stride", 513),
     ("evaluate.draws", 3),

@@ -42,7 +42,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     points = cloud.reshape(2, -1, WIDTH)
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
-    families = tuple(name for name, kind in INPUT_KINDS.items() if kind != "vectors")
+    families = tuple(INPUT_KINDS)
     settings = MeasureConfig(points=WINDOWS * TIME, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
     heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)

@@ -160,16 +160,14 @@ def test_the_exponent_of_a_power_law_is_read_exactly():
     assert np.isnan(law(exact, 10, 11).exponent)
 
 
-def test_isoscore_star_without_shrinkage_is_isoscore_and_has_a_gradient():
+def test_the_isoscore_of_a_covariance_is_that_of_its_cloud_and_has_a_gradient():
     cloud = gaussian(300, 6) * np.arange(1, 7, dtype=np.float32)
-    covariance, even = jnp.asarray(np.cov(cloud.T, bias=True), jnp.float32), jnp.eye(6)
-    shrunk = jax.jit(
-        lambda step, shrinkage: spectral.isoscore_star(covariance + step * even, even, shrinkage)
-    )
-    assert shrunk(0.0, 0.0) == pytest.approx(reference.isoscore(cloud), rel=1e-5)
-    assert shrunk(0.0, 1.0) == pytest.approx(1.0, rel=1e-5)
-    slope = (shrunk(0.1, 0.2) - shrunk(-0.1, 0.2)) / 0.2
-    assert jax.jit(jax.grad(shrunk))(0.0, 0.2) == pytest.approx(float(slope), rel=1e-2)
+    covariance = jnp.asarray(np.cov(cloud.T, bias=True), jnp.float32)
+    score = jax.jit(lambda step: spectral.covariance_isoscore(covariance + step * jnp.eye(6)))
+    assert score(0.0) == pytest.approx(reference.isoscore(cloud), rel=1e-5)
+    assert score(1e5) == pytest.approx(1.0, rel=1e-5)
+    slope = (score(0.1) - score(-0.1)) / 0.2
+    assert jax.jit(jax.grad(score))(0.0) == pytest.approx(float(slope), rel=1e-2)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1234.567])

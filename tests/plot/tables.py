@@ -17,12 +17,10 @@ from anisoscope.config.measure_config import DEFAULT_FAMILIES, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import TrainConfig
 from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
-from anisoscope.results import kept_vectors
 from anisoscope.results.derived import averages, excess_name
 from anisoscope.results.join import join_steps
 from anisoscope.results.replicates_table import build_table
@@ -83,11 +81,6 @@ def make_run(
             if step == steps[0] and name in FIRST_HAS_NONE:
                 values[MEASURED][name] *= np.nan
         raw[step] = build_table(values, step, POSITION_SETS, attributes)
-        if "projection" not in without:
-            vectors = drifting([seed, causal, step], np.log1p(step) / np.log1p(1000), layers)
-            raw[step] = raw[step].assign(
-                kept_vectors.label_vectors(vectors, np.arange(POINTS), 512, head=0)
-            )
     results, _ = join_steps(raw, DEFAULT_FAMILIES, nulls)
     results.attrs = attributes
     gains = [4.5 - 5.0 * (1 + step / 10) ** -0.6 for step in steps]
@@ -186,16 +179,6 @@ def shapes_at(grown: float, layers: int, causal: bool) -> dict[str, np.ndarray]:
         "query_key_alignment": (-1 if causal else 1)
         * np.tanh(grown * np.arange(1, layers + 1) / 3),
     }
-
-
-def drifting(seed: list[int], grown: float, layers: int) -> dict[str, np.ndarray]:
-    """Queries and keys of a head that move apart from 0 in opposite directions, further in deeper
-    blocks.
-    """
-    far = grown * np.linspace(1, 6, layers)[:, None, None] * np.eye(8)[0]
-    noise = np.random.default_rng(seed).standard_normal((2, layers, POINTS, 8))
-    both = (far + noise[0], -0.7 * far + noise[1])
-    return {name: vectors.astype(np.float32) for name, vectors in zip(VECTORS, both, strict=True)}
 
 
 def as_null(shape: np.ndarray, null: str) -> np.ndarray:

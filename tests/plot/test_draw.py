@@ -65,7 +65,7 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(
     short, tmp_path, monkeypatch
 ):
     """With lines, bands and a color bar, with an image, and with points of some transparency."""
-    names = ("anisotropy_by_checkpoint", "layer_similarity", "query_key_projection")
+    names = ("anisotropy_by_checkpoint", "layer_similarity", "cosine_against_drift")
     some = {name: draw.RUNS[name] for name in names}
     monkeypatch.setattr(draw, "RUNS", some)
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)

@@ -18,7 +18,7 @@ from anisoscope.plot.run_tables import Run, average_seeds
 from tests.plot.reading import caption_of, inside
 from tests.plot.tables import changed, make_run, under
 
-WITHOUT = ("gride", "cka_layers", "projection")
+WITHOUT = ("gride", "cka_layers")
 
 
 @pytest.fixture(scope="module")

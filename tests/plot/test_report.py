@@ -21,7 +21,7 @@ SMALL = {"steps": (0, 1, 8), "layers": 2, "heads": 2, "batches": 2}
 @pytest.fixture(scope="module")
 def runs():
     """A run of another depth holds infinity and lacks a family; the first has tangents."""
-    other = lacking(make_run(False, **SMALL | {"layers": 3}), "query_drift", "query_projection")
+    other = lacking(make_run(False, **SMALL | {"layers": 3}), "query_drift")
     other = changed(
         other, lambda table: table.assign(twonn=table.twonn.where(table.layer > 0, np.inf))
     )

@@ -23,21 +23,6 @@ def test_layer_similarity_shows_every_pair_on_one_scale(runs):
         assert ax.images[0].get_clim() == (0, 1)
 
 
-def test_projections_are_the_tables_and_means_lie_at_the_end_of_a_line_from_0(runs):
-    results = runs["decoder"].results
-    figure = RUNS["query_key_projection"]({"decoder": runs["decoder"]})
-    panels = itertools.product((1, 3, 4, 6), (0, 4, 32, 128, 1000))
-    for ax, (block, step) in zip(figure.axes, panels, strict=True):
-        table = results.sel(block=block, step=step)
-        both = zip(ax.collections, ax.lines[2::2], ("query", "key"), strict=True)
-        for cloud, line, kind in both:
-            points = table[f"{kind}_projection"].values
-            np.testing.assert_array_equal(cloud.get_offsets(), points)
-            np.testing.assert_allclose(line.get_xydata(), [[0, 0], points.mean(0)], atol=1e-6)
-            (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-            assert ((points >= [left, bottom]) & (points <= [right, top])).all()
-
-
 def test_cosine_and_drift_have_a_row_for_each_modality(runs):
     decoder, encoder = runs["decoder"], runs["encoder"]
     made = {"BERT": (encoder, "text"), "OPT": (decoder, "text"), "Hu": (encoder, "speech")}

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.derived import block_average
@@ -85,17 +84,11 @@ def test_a_step_without_a_quantity_has_nan(tables, whole):
     np.testing.assert_array_equal(results.anisotropy, whole.anisotropy)
 
 
-def test_vectors_and_what_a_step_is_compared_with_come_with_their_families(tables):
-    """They are no quantities; a step without has NaN, or -1: none."""
-    places = {"block": [1, 2, 3], "window": ("vector", [0, 1])}
-    places |= {"position_in_window": ("vector", [3, 4])}
-    like = {"dims": ("block", "vector", "component"), "coords": places, "attrs": {"head": 0}}
-    vectors = {name: xr.DataArray(np.ones((3, 2, 5), np.float32), **like) for name in VECTORS}
-    whole = tables[7].assign(previous_step=xr.DataArray(3), **vectors)
+def test_what_a_step_is_compared_with_comes_with_its_family(tables):
+    """It is no quantity; a step without has -1: none."""
+    whole = tables[7].assign(previous_step=xr.DataArray(3))
     results, _ = join_steps({0: tables[0], 7: whole}, ALL, ())
     assert list(results.previous_step.values) == [-1, 3]
-    finite = np.isfinite(results.query_projection).all(["block", "vector", "axis"])
-    assert list(finite.values) == [False, True]
     results, batches = join_steps({7: whole}, ("dimension",), ())
     assert set(batches.data_vars) == {"twonn", "duplicate_points"}
     assert set(results.data_vars) == {*batches, *map(block_average, batches)}

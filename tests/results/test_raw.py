@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.attention_family import VECTORS
 from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merge_families, missing_families
@@ -63,21 +62,6 @@ def test_a_family_is_missing_where_a_quantity_or_a_null_model_of_it_is():
     shuffled = complete(nulls=("shuffled",))
     assert missing_families(shuffled, FAMILY_OF_NAMES, ("shuffled",)) == ()
     assert missing_families(shuffled, FAMILY_OF_NAMES, nulls) == ("dimension",)
-    assert missing_families(complete(), ("projection",), nulls) == ("projection",)
-    assert missing_families(complete().assign(vectors(0)), ("projection",), nulls) == ()
-
-
-def vectors(seed):
-    arrays = np.random.default_rng(seed).random((2, 3, 5, 4), np.float32)
-    return {
-        name: xr.DataArray(
-            array,
-            dims=("block", "vector", "component"),
-            coords={"block": [1, 2, 3], "window": ("vector", np.arange(5))},
-            attrs={"head": 0},
-        )
-        for name, array in zip(VECTORS, arrays, strict=True)
-    }
 
 
 def bits(dataset):
@@ -106,9 +90,9 @@ def test_a_family_is_replaced_as_a_whole_and_the_rest_stays_bit_for_bit():
 
 
 def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_be(tmp_path):
-    families, nulls = ("projection", "dimension", "spectrum"), ("gaussian", "shuffled")
+    families, nulls = ("dimension", "spectrum"), ("gaussian", "shuffled")
     digests = {"checkpoints": json.dumps({"3": "a", "7": "b"})}
-    at_once = complete(0, families[1:], nulls).assign(vectors(0)).assign_attrs(digests)
+    at_once = complete(0, families, nulls).assign_attrs(digests)
     step_files.write_step(tmp_path / "at once", None, at_once, families)
     found = None
     for asked, chosen in (("spectrum", nulls[1:]), ("dimension", nulls[1:]), ("dimension", nulls)):
@@ -116,11 +100,11 @@ def test_a_table_that_was_completed_is_the_file_that_one_measured_at_once_would_
         new = table(
             {
                 cloud: {name: x for name, x in arrays.items() if name in names}
-                for cloud, arrays in values(0, clouds_of(families[1:], nulls)).items()
+                for cloud, arrays in values(0, clouds_of(families, nulls)).items()
                 if cloud in ("measured", *chosen)
             }
         ).assign_attrs(digests)
-        step_files.write_step(tmp_path / "parts", found, new.assign(vectors(0)), (asked,))
+        step_files.write_step(tmp_path / "parts", found, new, (asked,))
         found = joined_files.read_table(tmp_path / "parts")
     assert missing_families(found, families, nulls) == ()
     assert (tmp_path / "parts").read_bytes() == (tmp_path / "at once").read_bytes()
@@ -146,7 +130,6 @@ def test_tables_of_other_clouds_are_refused_in_one_line(folder):
         assert "\n" not in str(error.value)
         with pytest.raises(UserError, match="corpus_sha256='digest' there, 'another' now"):
             refuse(folder, MADE_BY | {"corpus_sha256": "another"})
-        refuse(folder, MADE_BY | {"measure.projected_head": 1})  # nothing was measured by it
 
 
 def test_a_table_of_another_schema_is_refused(folder, monkeypatch):

@@ -36,7 +36,7 @@ def tiny():
 def program(families=FAMILIES, nulls=NULLS, over_clouds=jax.lax.map):
     """measure(params, others, probe, visible_TT), params and others."""
     apply, params = tiny()
-    sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS, "projected_head": 1}
+    sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS}
     settings = MeasureConfig(families=families, nulls=nulls, **sizes)
     others = {
         name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params)

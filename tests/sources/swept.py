@@ -9,7 +9,6 @@ from anisoscope.sources import run_program, run_source, sweep
 from anisoscope.training import checkpoint
 from anisoscope.training.step import State
 from anisoscope.utils.processes import Stop
-from anisoscope.utils.settings import replace
 from tests import tiny
 
 VALUE = {"statistic": "mean"}
@@ -43,8 +42,3 @@ def exchanged(folder, step, other):
     run = json.loads(metadata)["custom_metadata"]["run"]
     with checkpoint.Checkpoints(folder / "checkpoints", None, run) as store:
         store.save(step, State(params, {}, jnp.int32(step)))
-
-
-def projecting(config, head=0):
-    changes = {"measure.families": ("attention", "projection"), "measure.nulls": ()}
-    return replace(config, changes | {"measure.projected_head": head})

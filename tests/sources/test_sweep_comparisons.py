@@ -3,12 +3,12 @@ import shutil
 import numpy as np
 import pytest
 
-from anisoscope.results import joined_files, kept_vectors
-from anisoscope.sources import run_program, run_source, sweep
+from anisoscope.results import joined_files
+from anisoscope.sources import run_source, sweep
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 from tests import tiny
-from tests.sources.swept import VALUE, exchanged, measured, projecting
+from tests.sources.swept import VALUE, exchanged, measured
 
 
 def comparing(config):
@@ -43,28 +43,6 @@ def test_measuring_again_a_part_of_the_checkpoints_gives_the_same_bytes(run):
         (folder / "measurements" / name).unlink()
     measured(comparing(config), folder)
     assert {path.name: path.read_bytes() for path in folder.rglob("*.nc")} == whole
-
-
-@pytest.mark.slow
-def test_the_projection_is_that_of_the_vectors_of_all_tables(run):
-    folder, config = run
-    measured(projecting(config), folder)
-    table, steps = joined_files.read_table(folder / "results.nc"), [0, 1, 2, 4, 5, 6]
-    raw = [joined_files.read_table(folder / "measurements" / f"{step}.nc") for step in steps]
-    for block in (1, 2):
-        names = "query_vectors", "key_vectors"
-        vectors = np.stack([[one[name].sel(block=block) for name in names] for one in raw])
-        found = kept_vectors.common_axes(vectors)
-        for index, kind in enumerate(("query", "key")):
-            projection = table[f"{kind}_projection"].sel(block=block)
-            np.testing.assert_allclose(projection, found.projection[:, index], rtol=1e-6)
-        np.testing.assert_allclose(table.projection_share.sel(block=block), found.share)
-        np.testing.assert_allclose(table.projection_kept.sel(block=block), found.kept)
-    assert not np.array_equal(raw[0].query_vectors, raw[-1].query_vectors)
-    picks_P = run_program.draw_probe(config, tiny.corpus()).picks_SGP[0, 0]
-    np.testing.assert_array_equal(table.window * 8 + table.position_in_window, picks_P)
-    with pytest.raises(UserError, match=r"measure\.projected_head=0 there, 1 now"):
-        measured(projecting(config, head=1), folder)
 
 
 @pytest.mark.slow

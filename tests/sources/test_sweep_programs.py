@@ -50,7 +50,7 @@ def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(("devices", "shared"), [(4, (2, 2)), (8, None)])
 def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
-    families = ("spectrum", "attention", "projection", "comparison")
+    families = ("spectrum", "attention", "comparison")
     folder, config = run[0], replace(run[1], {"measure.families": families, "measure.batches": 2})
     monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
     found = mesh.measuring_mesh(2, 2)

@@ -1,4 +1,4 @@
-"""Families attention, sinks and projection: queries, keys, scores and patterns of the heads."""
+"""Families attention and sinks: queries, keys, scores and patterns of the heads."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -203,33 +203,7 @@ def measure_sinks(
     return {name: rate(values[weight]) for name, weight in WEIGHTS.items()}
 
 
-# Family projection has no quantities: queries and keys of one head of every block, of the same
-# points at each step, are stored for projection to a plane.
-COUNT = 256
-CHOICE = (
-    f"of the points of the first batch, all positions, up to {COUNT} evenly spaced: "
-    "the same at every checkpoint"
-)
-VECTORS = {"query_vectors": "query", "key_vectors": "key"}  # {variable in a table: kind of vector}
-
-
-def select_points(picks_P: Array) -> Array:
-    """Select evenly spaced points; picks come fold by fold, so each fold has equally many."""
-    count = min(COUNT, picks_P.size)
-    return picks_P[jnp.arange(count) * picks_P.size // count]
-
-
-def head_vectors(heads: Heads, head: int) -> Values:
-    """Select queries and keys of a head of every block, (block, vector, K) each."""
-    picked = select_points(heads.picks_P)
-    return {
-        name: x_NBTHK[..., head, :].reshape(len(x_NBTHK), -1, x_NBTHK.shape[-1])[:, picked]
-        for name, x_NBTHK in zip(VECTORS, (heads.q_NBTHK, heads.k_NBTHK), strict=True)
-    }
-
-
 FAMILIES = {
     "attention": Family(measure_heads, ATTENTION),
     "sinks": Family(measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
-    "projection": Family(head_vectors, {}, ()),
 }

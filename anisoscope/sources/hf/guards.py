@@ -232,14 +232,11 @@ def max_positions(loaded: PretrainedModel) -> int | None:
     return longest if longest is not None and longest > 0 else None  # -1 stands for any number
 
 
-def check_window(loaded: PretrainedModel, window: int, head: int) -> None:
-    """Refuse a window longer than the model's positions, and a head index beyond its heads."""
+def check_window(loaded: PretrainedModel, window: int) -> None:
+    """Refuse a window longer than the model's positions."""
     longest = max_positions(loaded)
     if longest is not None and longest < window:
         raise UserError(f"window is {window}, this model has {longest} positions; lower window")
-    heads = head + 1 if loaded.adapter == UNKNOWN else loaded.model.config.num_attention_heads
-    if head >= heads:
-        raise UserError(f"measure.projected_head is {head}; the model has {heads} heads, from 0 on")
 
 
 def noise_floor(values: dict, again: dict) -> dict[str, float]:

@@ -17,7 +17,7 @@ from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.utils.errors import UserError
 
-LEAVE = "leave the families attention and projection out"
+LEAVE = "leave the family attention out"
 CAPTURE = "anisoscope"  # name under which the library calls the attention of a `Listener`
 PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
 

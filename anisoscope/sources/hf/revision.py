@@ -12,7 +12,7 @@ import xarray as xr
 
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
-from anisoscope.results import kept_vectors, replicates_table
+from anisoscope.results import replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import Measured, Read, input_names
 from anisoscope.sources.hf import guards, logits
@@ -27,7 +27,7 @@ from anisoscope.utils.progress import progress_bar, report_stage
 
 AGAIN = 16  # of so many windows one is read again for the noise floor
 # families that read queries and keys
-HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind in ("heads", "vectors"))
+HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind == "heads")
 
 
 class Plan(NamedTuple):
@@ -102,7 +102,7 @@ def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
     if loaded.reads_text:
         guards.check_vocabulary(loaded, plan.windows.largest_token)
     if plan.heads or loaded.reads_text:
-        guards.check_window(loaded, plan.config.window, plan.measure.projected_head)
+        guards.check_window(loaded, plan.config.window)
     if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):
         raise UserError(f"{reason}; leave the family {logits.FAMILY} out")
 
@@ -173,13 +173,10 @@ def measure_revision(
                     findings["noise_floor"] = find_noise(plan, measured, again, others, visible[:1])
                     del again
             del read  # before the next batch is read
-    measured = activations.join_batches(batches)
-    values = residuals.mark_missing(step, measured.values) if residuals else measured.values
+    values = activations.join_batches(batches)
+    values = residuals.mark_missing(step, values) if residuals else values
     attributes = as_attributes(findings) | plan.attributes
     table = replicates_table.build_table(values, step, windows.positions, attributes)
-    picks_P = windows.probe.picks_SGP[0, 0]
-    head_vectors = measured.vectors, picks_P, windows.context, measure.projected_head
-    table = table.assign(kept_vectors.label_vectors(*head_vectors))
     return residuals.annotate(step, table) if residuals else table
 
 
@@ -210,7 +207,7 @@ def find_noise(
     settings = dataclasses.replace(plan.measure, nulls=())
     picks_SP = plan.windows.probe.picks_SGP[:1, 0]
     moved = activations.measure_batch(0, again, others, picks_SP, visible, settings)
-    return json.dumps(guards.noise_floor(measured.values, moved.values))
+    return json.dumps(guards.noise_floor(measured, moved))
 
 
 def check_numbers(

@@ -137,7 +137,6 @@ class Revisions(Source):
     def made_by(self) -> dict[str, Any]:
         """Settings that decide which vectors form a cloud; only tables that share them are joined."""
         measure, names = self.config.measure, ["points", "batches", "folds", "seed"]
-        names += ["projected_head"] * ("projection" in measure.families)
         tokens = self.windows.probe.tokens_GWT.tobytes()
         return {f"measure.{name}": getattr(measure, name) for name in names} | {
             "corpus_sha256": self.corpus.sha256,

@@ -84,7 +84,7 @@ def test_a_wrong_entry_is_refused(name, entry, words):
 @pytest.mark.parametrize("name", ["Gemma 2", "DeBERTa-v3"])
 def test_scores_that_are_more_than_queries_and_keys_leave_families_out(name, capsys, monkeypatch):
     loaded = build(name)
-    words = r"its scores.*; leave the families attention and projection out"
+    words = r"its scores.*; leave the family attention out"
     with pytest.raises(UserError, match=words):
         guards.check_attention(loaded, random_inputs(loaded)[:2])
 
@@ -98,8 +98,8 @@ def test_scores_that_are_more_than_queries_and_keys_leave_families_out(name, cap
         anisoscope.measure_model(pair, [tiny_models.text(6000)], **options)
     config = PretrainedConfig()
     left = drop_unmeasurable(config, loaded.model.config, "a model")
-    assert {*config.measure.families} - {*left.measure.families} == {"attention", "projection"}
-    assert "family projection is left out" in capsys.readouterr().out
+    assert {*config.measure.families} - {*left.measure.families} == {"attention"}
+    assert "family attention is left out" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["Bloom", "ModernBERT, moderncamembert"])

@@ -53,7 +53,7 @@ def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_pa
     assert "step" not in found.dims
     missing = {name for name in commanded.data_vars if name not in found.data_vars}
     # only of revisions; of another family; or an excess over a null model that is not asked for
-    others = "_last|_previous|previous_step|_layers_excess|projection|query|key"
+    others = "_last|_previous|previous_step|_layers_excess|query|key"
     assert all(re.search(others, name) for name in missing), missing
     assert {"anisotropy", "cka_layers", "attention_first_token"} <= set(found.data_vars)
     for name, values in found.data_vars.items():

@@ -59,7 +59,7 @@ def test_revisions_are_steps_of_one_run(swept):
     assert not [path for path in (workdir / "measurements").iterdir() if path.is_dir()]
     assert "bits per byte: " in process.stdout
     names = {path.stem for path in (workdir / "figures").glob("*.png")}
-    assert names >= {"anisotropy_profile", "change_over_training", "query_key_projection"}
+    assert names >= {"anisotropy_profile", "change_over_training"}
     assert "training_curve" not in names
 
 

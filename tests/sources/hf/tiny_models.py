@@ -17,7 +17,7 @@ from anisoscope.sources.hf.token_windows import InputWindows, cut_token_windows
 from tests.program import here
 
 SMALL = ("--config.window=16", "--config.measure.points=64", "--config.measure.batches=2")
-FAMILIES = ("spectrum", "leading", "comparison", "attention", "projection")
+FAMILIES = ("spectrum", "leading", "comparison", "attention")
 LETTERS = string.ascii_lowercase + " .\n"
 SPECIAL = ("<unk>", "<s>", "</s>", "<mask>")
 VOCABULARY = len(SPECIAL) + len(LETTERS)
