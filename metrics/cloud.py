@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 AnyArray = Array | np.ndarray  # what a metric takes; NumPy arrays are read in float32
 Points = Float[AnyArray, "P D"]
@@ -57,6 +57,11 @@ def scale_to_unit(cloud_PD: Float[AnyArray, "P D"]) -> Float[Array, "P D"]:
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     return jnp.ldexp(cloud_PD, -jnp.frexp(jnp.abs(cloud_PD).max())[1])
+
+
+def nan_unless(finite: Float[AnyArray, "..."], values: ArrayLike) -> Float[Array, "..."]:
+    """Return the values; NaN where the other array is NaN or infinite."""
+    return jnp.where(jnp.isfinite(finite), values, jnp.nan)
 
 
 def product(a: Float[AnyArray, "..."], b: Float[AnyArray, "..."]) -> Float[Array, "..."]:

@@ -15,6 +15,7 @@ from anisoscope.metrics.cloud import (
     Scalar,
     centered,
     largest,
+    nan_unless,
     only,
     product,
     scale_to_unit,
@@ -140,8 +141,10 @@ def column_basis(x_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> B
         x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
         kept_D = size_D > SMALLEST * largest(size_D)
-        x_PD = jnp.where(kept_D[None], x_PD / jnp.where(kept_D, size_D, 1.0)[None], 0.0 * x_PD)
-    return Basis(x_PD, kept_D.sum() + 0.0 * x_PD[0, 0])
+        x_PD = jnp.where(
+            kept_D[None], x_PD / jnp.where(kept_D, size_D, 1.0)[None], nan_unless(x_PD, 0.0)
+        )
+    return Basis(x_PD, nan_unless(x_PD[0, 0], kept_D.sum()))
 
 
 def explain_variance(
@@ -234,7 +237,7 @@ def part_imbalance(
         for x_NP in (jnp.where(weight_NP, rank_PN.T, 0.0), weight_NP)
     )
     distinct_1S = product(jnp.float32(first_P), part_PS)[None]
-    return 2.0 * sum_NS / count_NS / distinct_1S + 0.0 * square_P.sum()
+    return nan_unless(square_P.sum(), 2.0 * sum_NS / count_NS / distinct_1S)
 
 
 def layers_imbalance(

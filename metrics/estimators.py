@@ -15,6 +15,7 @@ from anisoscope.metrics.cloud import (
     Points,
     Scalar,
     centered,
+    nan_unless,
     only,
     product,
     scale_to_unit,
@@ -201,7 +202,8 @@ def _distances(
     square_P = jnp.square(x_PD).sum(axis=1)
     square_PP = square_P[:, None] + square_P[None] - 2 * product(x_PD, x_PD.T)
     copies_PP = original_P[:, None] == original_P[None]
-    return jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0))) + 0.0 * square_P.sum()
+    distance_PP = jnp.sqrt(jnp.where(copies_PP, 0.0, jnp.maximum(square_PP, 0.0)))
+    return nan_unless(square_P.sum(), distance_PP)
 
 
 def _tree_length(
@@ -218,4 +220,4 @@ def _tree_length(
 
     start = jnp.full(len(kept_P), jnp.inf), kept_P, kept_P.argmax(), jnp.zeros(())
     length = jax.lax.fori_loop(0, edges, join, start)[3]
-    return length + 0.0 * distance_PP[0, 0]
+    return nan_unless(distance_PP[0, 0], length)

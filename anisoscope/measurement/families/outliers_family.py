@@ -6,7 +6,7 @@ from jax import Array
 from anisoscope.measurement.quantity import AT_LEAST_1, Family, Quantity, Values, share
 from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import outliers
-from anisoscope.metrics.cloud import largest
+from anisoscope.metrics.cloud import largest, nan_unless
 from anisoscope.metrics.leading import lower_median
 
 RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
@@ -98,7 +98,7 @@ def measure_massive(cloud: Cloud) -> Values:
 
     def share(ratio_P: Array) -> Array:
         # the sum makes the share NaN where a norm is NaN
-        above = (ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None]) + 0.0 * norm_P.sum()
+        above = nan_unless(norm_P.sum(), ratio_P[None] > jnp.array(RATIOS, jnp.float32)[:, None])
         return cloud.fold_means(above)
 
     return {
