@@ -10,12 +10,12 @@ import xarray as xr
 
 from anisoscope.analysis import on_disk
 from anisoscope.config.experiment_config import Config
+from anisoscope.config.run_config import OBJECTIVE_LABELS
 from anisoscope.plot import draw, report, run_tables
 from anisoscope.plot.experiment_figures import Compared
 from anisoscope.plot.run_tables import Run, average_seeds
 from anisoscope.results import joined_files
 from anisoscope.training import log
-from anisoscope.training.objective import OBJECTIVES
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import is_temporary, write_file
@@ -93,12 +93,12 @@ def draw_figures(
 def format_bits(runs: dict[str, Run], folders: dict[str, pathlib.Path]) -> list[str]:
     """Format a line with the test bits of each objective's runs: bits of two are not comparable."""
     lines = []
-    for kind, objective in OBJECTIVES.items():
+    for kind, label in OBJECTIVE_LABELS.items():
         members = [run for run in runs if runs[run].results.attrs.get("objective") == kind]
         scores = {run: on_disk.bits(folders[run]).get("test_bits", math.nan) for run in members}
         bits = ", ".join(f"{run} {x:.2f}" for run, x in scores.items() if math.isfinite(x))
         if bits:
-            what = f"bits per character on the test split, predicting {objective.label}"
+            what = f"bits per character on the test split, predicting {label}"
             lines.append(f"{what}: {bits}")
     return lines
 

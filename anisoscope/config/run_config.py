@@ -8,6 +8,20 @@ from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import MeshConfig, fraction, seed_setting, setting, within
 
 SOURCES = ("enwik8", "pydoc")
+OBJECTIVE_LABELS = {"next": "next character", "masked": "masked characters"}  # what is predicted
+# What `watch` logs of every layer (0: the embedding), then of every block: (label, units). Names
+# that are also quantities of tables are the same quantities.
+WATCHED_LAYERS = {
+    "anisotropy": ("anisotropy", "1"),
+    "participation_ratio": ("participation ratio", "dimensions"),
+    "mean_cosine": ("mean cosine", "1"),
+    "drift": ("drift |E x|", "activation"),
+    "mean_norm": ("mean norm", "activation"),
+}
+WATCHED_BLOCKS = {
+    "attention_first_token": ("attention on the first token", "1"),
+    "gradient_norm": ("norm of the gradient", "1"),
+}
 MOST_RUNS = 1000  # of an experiment's variant, one for each pair of seeds
 MOST_CHECKPOINTS = 100_000
 

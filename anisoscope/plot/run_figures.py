@@ -10,6 +10,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from anisoscope.config.run_config import OBJECTIVE_LABELS, WATCHED_BLOCKS
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import render
@@ -24,8 +25,6 @@ from anisoscope.plot.run_tables import (
 )
 from anisoscope.plot.specs import TANGENT_ENERGY, WATCHED_NAMES, Spec
 from anisoscope.results.derived import excess_of, nulls_in
-from anisoscope.training.objective import OBJECTIVES
-from anisoscope.training.watch import BLOCKS
 
 
 def training_curve(runs: dict[str, Run]) -> Figure | None:
@@ -34,7 +33,7 @@ def training_curve(runs: dict[str, Run]) -> Figure | None:
     if not runs:
         return None
     objective = {label: run.results.attrs["objective"] for label, run in runs.items()}
-    kinds = [kind for kind in OBJECTIVES if kind in objective.values()]
+    kinds = [kind for kind in OBJECTIVE_LABELS if kind in objective.values()]
     figure = style.new_figure(style.PAGE * (0.65 if len(kinds) == 1 else 1), 2.6)
     axes = figure.subplots(1, len(kinds), squeeze=False)[0]
     for ax, kind in zip(axes, kinds, strict=True):
@@ -51,7 +50,7 @@ def training_curve(runs: dict[str, Run]) -> Figure | None:
             look = {"color": "0.4", "linewidth": 0.8, "linestyle": ":"}
             ax.axhline(level, label="without context", **look)
         panel_axes.step_axis(ax, last)
-        ax.set(title=f"predicting {OBJECTIVES[kind].label}", ylabel="bits per predicted character")
+        ax.set(title=f"predicting {OBJECTIVE_LABELS[kind]}", ylabel="bits per predicted character")
     style.legend(axes)
     style.title(figure, "Bits per predicted character while training")
     read = (
@@ -86,7 +85,7 @@ def watch_table(run: Run) -> xr.Dataset | None:
     variables = {}
     for name, (long_name, units) in WATCHED_NAMES.items():
         values = np.array([lines[step][name] for step in sorted(lines)], float)
-        if name in BLOCKS:
+        if name in WATCHED_BLOCKS:
             values = np.pad(values, ((0, 0), (1, 0)), constant_values=np.nan)
         about = {"long_name": long_name, "units": units}
         variables[name] = xr.DataArray(values, dims=("step", "layer"), attrs=about)

@@ -12,13 +12,12 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from anisoscope.analysis import run_summaries
+from anisoscope.config.run_config import OBJECTIVE_LABELS, WATCHED_BLOCKS, WATCHED_LAYERS
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 from anisoscope.plot import style
 from anisoscope.results.derived import EMBEDDING, excess_of
 from anisoscope.results.join import LOGGED
-from anisoscope.training.objective import OBJECTIVES
-from anisoscope.training.watch import BLOCKS, LAYERS
 
 POSITIONS = {
     "all": "all positions",
@@ -41,7 +40,7 @@ ENDS = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 AVERAGED = (  # entries of a log line
     *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
-    *(*LAYERS, *BLOCKS),
+    *(*WATCHED_LAYERS, *WATCHED_BLOCKS),
 )
 IN_FACTS = (  # settings that `_facts` puts in words, as the description of the model does
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
@@ -281,7 +280,7 @@ def _facts(results: xr.Dataset, corpus: str) -> list[str]:
     return [
         corpus or str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
-        f"predicts {OBJECTIVES[attrs['objective']].label}",
+        f"predicts {OBJECTIVE_LABELS[attrs['objective']]}",
         WORDS.get(optimizer, optimizer),
         f"{last} steps" if last == steps else f"step {last} of {steps}",
         attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.table_seeds(results)]),

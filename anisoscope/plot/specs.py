@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS
 from anisoscope.measurement.families.leading_family import WITHOUT
 from anisoscope.plot.style import OKABE_ITO
-from anisoscope.training.watch import BLOCKS, LAYERS
 
 RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
 LINE, HOOK_POINT = "line", "hook_point"
@@ -269,7 +269,7 @@ SPECS: dict[str, Spec] = {
         *("score_std_within", "attention_entropy", "attention_max", "attention_first_token"),
     ),
 }
-WATCHED_NAMES = LAYERS | BLOCKS
+WATCHED_NAMES = WATCHED_LAYERS | WATCHED_BLOCKS
 WATCHED = {
     "watched_geometry": log_figure(
         "Geometry", "anisotropy", "participation_ratio", "mean_cosine", "drift"

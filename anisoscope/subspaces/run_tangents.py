@@ -12,7 +12,7 @@ from jax import Array
 
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.run_config import checkpoint_steps, seed_pairs
+from anisoscope.config.run_config import OBJECTIVE_LABELS, checkpoint_steps, seed_pairs
 from anisoscope.config.tangents_config import TangentsConfig, early_steps
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
@@ -25,7 +25,6 @@ from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
 from anisoscope.subspaces.tangent_gradients import choose_tangent_windows, read_width, stream_basis
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.checkpoint import CheckpointReader
-from anisoscope.training.objective import OBJECTIVES
 from anisoscope.training.train_program import make_train_program
 from anisoscope.utils import mesh
 from anisoscope.utils.folder import digest_run
@@ -76,7 +75,7 @@ class RunStudy(tangent_stage.Study):
         self.early = early_steps(config, config.tangents)
         self.layers, self.width = config.model.layers + 1, read_width(config.model)
         self.made_by = tangent_tables.made_by(config.tangents, corpus.sha256)
-        label = OBJECTIVES[config.objective].label
+        label = OBJECTIVE_LABELS[config.objective]
         self.about_model = run_attributes(config, corpus, name) | {
             "input": f"validation windows as in training (predicts {label}), model applied in float32",
             "width": self.width,

@@ -33,7 +33,6 @@ class Batch(NamedTuple):
 class Objective(NamedTuple):
     """A training task; the mask decides which positions it can predict."""
 
-    label: str  # what is predicted, as figures write it
     batch: Callable[..., Batch]  # the arguments of `make_batch`, with the model's settings
     # model, evaluate.stride -> characters between the starts of test windows, the protocol in words
     test_stride: Callable[[ModelConfig, int | None], tuple[int, str]]
@@ -159,14 +158,12 @@ def check_next(model: ModelConfig, stride: int | None) -> None:
 
 OBJECTIVES = {
     "next": Objective(
-        "next character",
         batch=next_batch,
         test_stride=next_stride,
         check=check_next,
         context_free=next_context_free,
     ),
     "masked": Objective(
-        "masked characters",
         batch=masked_batch,
         test_stride=masked_stride,
         check=lambda *_: None,
@@ -196,7 +193,7 @@ def nats(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
 
 def weighted_loss(logits_BTV: jax.Array, batch: Batch) -> jax.Array:
     """Compute the weighted cross-entropy of every position, in nats: (B, T) float32."""
-    import optax  # late: figures read OBJECTIVES, and need no training
+    import optax  # late: what is measured needs no training
 
     loss_BT = optax.softmax_cross_entropy_with_integer_labels(
         logits_BTV.astype(jnp.float32), batch.targets_BT

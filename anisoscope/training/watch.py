@@ -17,19 +17,6 @@ from anisoscope.metrics import similarity
 from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
-# (label, units) of every layer (0: the embedding), then of every block. Names that occur in the
-# panel are the same quantities.
-LAYERS = {
-    "anisotropy": ("anisotropy", "1"),
-    "participation_ratio": ("participation ratio", "dimensions"),
-    "mean_cosine": ("mean cosine", "1"),
-    "drift": ("drift |E x|", "activation"),
-    "mean_norm": ("mean norm", "activation"),
-}
-BLOCKS = {
-    "attention_first_token": ("attention on the first token", "1"),
-    "gradient_norm": ("norm of the gradient", "1"),
-}
 ITERATIONS = 32  # power method: error 1 % where the second eigenvalue is 0.95 of the first
 WINDOWS = 2  # windows of a batch whose attention is measured
 

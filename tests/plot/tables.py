@@ -15,7 +15,7 @@ import xarray as xr
 from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import DEFAULT_FAMILIES, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.config.run_config import TrainConfig
+from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS, TrainConfig
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
 from anisoscope.measurement.panel import MEASURED
@@ -27,10 +27,8 @@ from anisoscope.results.replicates_table import build_table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
 from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, ROWS, WEIGHT_CHANGES
-from anisoscope.training.watch import BLOCKS, LAYERS
 
 STEPS = (0, 1, 4, 32, 128, 1000)
-POINTS = 40  # queries and keys that are projected
 NULLS = ("gaussian", "shuffled", "untrained", "permuted")
 FIRST_HAS_NONE = ("cka_previous", "neighbor_overlap_previous")  # no checkpoint before it
 
@@ -218,8 +216,8 @@ def make_log(
             score = {"gain_over_unigram": 5.0 - bits, "context_free_bits": 5.0}
             lines.append(line | (score if kind == "valid" else {}))
     for step in range(1, max(last, 1) + 1, 8):
-        line = {name: (0.2 + 0.1 * rng.random(layers + 1)).tolist() for name in LAYERS}
-        line |= {name: (0.1 * rng.random(layers)).tolist() for name in BLOCKS}
+        line = {name: (0.2 + 0.1 * rng.random(layers + 1)).tolist() for name in WATCHED_LAYERS}
+        line |= {name: (0.1 * rng.random(layers)).tolist() for name in WATCHED_BLOCKS}
         lines.append({"step": step, "kind": "watch"} | line)
     return lines
 
