@@ -67,7 +67,7 @@ def attention_statistics(
 def share_of_means(score_of_means: Scalar, statistics: AttentionStatistics) -> Scalar:
     """Share of the scores that the mean query and key alone explain: c^2 / (c^2 + E (s - c)^2).
 
-    c = <E q, E k>/sqrt(K), which the softmax removes. Range: [0, 1]. All scores 0: NaN.
+    c = <E q, E k>/sqrt(K), which the softmax removes. Range: [0, 1]. NaN if all scores are 0.
     """
     square = jnp.square(score_of_means)
     about = jnp.square(statistics.score_std) + jnp.square(statistics.score_mean - score_of_means)

@@ -47,8 +47,8 @@ def alignments(
     n_i = |x_i|^2 and m_i = |y_i|^2 about the means, S and T their sums, the products of both
     distances add up to 2 P sum n_i m_i + 2 S T + 4 |X'Y|_F^2 over ordered pairs. procrustes:
     |X'Y|_* / (|X|_F |Y|_F), in [0, 1]. R values, by weights 1 or 0 of the points (None: all): for
-    all that count, then without each fold; procrustes keeps the rotation of the whole. All points of a cloud equal,
-    or not finite: NaN; all distances equal: NaN for rsa.
+    all that count, then without each fold; procrustes keeps the rotation of the whole. NaN if all
+    points of a cloud are equal, or not finite; of rsa also if all distances are equal.
     """
     keep_RP = jnp.ones((1, len(x_PD))) if keep_RP is None else jnp.asarray(keep_RP)
     return align_prepared(prepare_cloud(x_PD, keep_RP), prepare_cloud(y_PE, keep_RP), keep_RP)
@@ -125,7 +125,7 @@ def linearity(
     of the columns of X. Unrelated points score r / (P - 1) on average, r the rank of x: `adjusted`
     is 1 - (1 - R^2) (P - 1) / (P - 1 - r). Both have R values, by weights 1 or 0 of points (None:
     all), with the map of all points. Range: score [0, 1]; adjusted up to 1, NaN for r + 1 points or
-    fewer. All points equal, or not finite: NaN.
+    fewer. NaN if all points are equal, or not finite.
     """
     valid_P = None if keep_RP is None else keep_RP[0] > 0
     return explain_variance(column_basis(x_PD, valid_P), y_PE, keep_RP)
@@ -181,7 +181,7 @@ def information_imbalance(
     Args: for N clouds A, the nearest of each point and which points count; the cloud B. Range: 2/n
     to 2 (n - 1)/n; 1 on average for unrelated clouds. Ranks are among the n distinct points of B; a
     point equal to i in B has rank 1. The mean is over the points that count in A and are the first
-    of their copies in B; none, or not finite: NaN.
+    of their copies in B. NaN without such a point, or if a coordinate is not finite.
     """
     part_1P = jnp.ones((1, len(cloud_PD)), bool)
     return part_imbalance(nearest_NP, counts_NP, cloud_PD, part_1P)[:, 0]

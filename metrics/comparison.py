@@ -66,8 +66,8 @@ def ckas(
 
     K~ and L~ without their diagonals, read off X^T Y, norms and sums. R values each, by weights 1 or
     0 of the points (None: all): of all points that count, then without each fold of a partition,
-    centered without it. All points of a cloud equal, or not finite: NaN. The unbiased one is NaN too for
-    fewer than 4 points, and where one point holds nearly all of the scatter.
+    centered without it. NaN if all points of a cloud are equal, or not finite. The unbiased one is
+    NaN too for fewer than 4 points, and where one point holds nearly all of the scatter.
     """
     keep_RP = jnp.ones((1, len(x_PD))) if keep_RP is None else jnp.asarray(keep_RP)
     return compare_prepared(prepare_cloud(x_PD, keep_RP), prepare_cloud(y_PE, keep_RP), keep_RP)
@@ -129,8 +129,8 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
     Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
-    first of their copies in both clouds and have C neighbors in both; none: NaN. Another C in
-    each: ValueError.
+    first of their copies in both clouds and have C neighbors in both. NaN without such a
+    point; ValueError with another C in each.
     """
     if a.index_PC.shape != b.index_PC.shape:
         raise ValueError(

@@ -29,7 +29,8 @@ def twonn(neighbors: Neighbors) -> Scalar:
 
     x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of the n distinct points, sorted, of which the
     smallest int(0.9 n) enter (at least one, at most n - 1). Range: > 0; biased low above about
-    15 dimensions (33 for a Gaussian of 50, at 4096 points). Fewer than 3 distinct points: NaN. All
+    15 dimensions (33 for a Gaussian of 50, at 4096 points). NaN with fewer than 3 distinct points.
+    All
     ratios that enter equal to 1: inf.
     """
     usable_P = neighbors.usable()
@@ -43,7 +44,7 @@ def twonn(neighbors: Neighbors) -> Scalar:
 def twonn_mle(neighbors: Neighbors) -> Scalar:
     """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
 
-    Range: > 0, with the bias of `twonn`. Fewer than 3 distinct points: NaN. All ratios 1: inf.
+    Range: > 0, with the bias of `twonn`. NaN with fewer than 3 distinct points. All ratios 1: inf.
     """
     total, count = _sum_log_ratios(neighbors)
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
@@ -58,7 +59,7 @@ def twonn_bayes(neighbors: Neighbors) -> Posterior:
     """Posterior of the TwoNN dimension under a Gamma(2, 5) prior: Gamma(2 + n, 5 + sum ln(r2/r1)).
 
     Range: > 0 and finite, with the bias of `twonn`; the deviation is too small below about 10
-    dimensions, as neighbors share points. Fewer than 3 distinct points: NaN.
+    dimensions, as neighbors share points. NaN with fewer than 3 distinct points.
     """
     total, count = _sum_log_ratios(neighbors)
     mean, std = (2.0 + count) / (5.0 + total), jnp.sqrt(2.0 + count) / (5.0 + total)
@@ -77,7 +78,7 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
     ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
     = (u + j)/(n + u), j = 1..n over the n others, of which the smallest min(n // 5, n - 1) enter:
-    copies push the result up, from 7.2 to 15.9 in one case. Fewer than 5 ratios: NaN.
+    copies push the result up, from 7.2 to 15.9 in one case. NaN with fewer than 5 ratios.
     """
     alone_P = neighbors.equals_P == 1
     # with copies included, a point with an equal has r1 = 0, and a point whose nearest has a copy

@@ -38,9 +38,9 @@ def correlation_dimension(
     r1 and r2 are the medians over distinct points of the distances to the 10th and to the 20th
     neighbor (searched to 20 at least, or ValueError). A pair as far as r, or nearer by less than
     ROUNDING of r, is not nearer. Where the rounding of the Gram matrix could move a pair across a
-    radius, the distances of the point are computed by subtraction. Range: >= 0. Fewer than 21
-    distinct points, equal radii, no pair nearer than r1, or not finite: NaN. With parts, which
-    share no point, a value of each; neighbors are those in the same part.
+    radius, the distances of the point are computed by subtraction. Range: >= 0. NaN with fewer
+    than 21 distinct points, equal radii, or no pair nearer than r1, or if not finite. With parts,
+    which share no point, a value of each; neighbors are those in the same part.
     """
     neighbors.check_searched(FAR)
     if part_SP is None:
@@ -98,8 +98,8 @@ def ph_dimension(
 
     s is the slope of ln L on ln n, n = P/8 to P distinct points; the length L of the tree grows as
     n^(1 - 1/d). Range: above 0; noisy, and biased low in many dimensions. A slope of 1 or above:
-    inf. Fewer than 64 points, or not finite: NaN. Holds the P x P distances. With parts of the
-    points and the first copy of each point, a value of each part.
+    inf. NaN with fewer than 64 points, or if not finite. Holds the P x P distances. With parts of
+    the points and the first copy of each point, a value of each part.
     """
     if part_SP is None:  # its shares are smaller clouds, whose derivatives are known
         original_P, everything_P = copies(cloud_PD).original_P, jnp.ones(len(cloud_PD), bool)
@@ -140,8 +140,8 @@ def marchenko_pastur_rank(
     """Eigenvalues of the covariance above the edge of noise, s^2 (1 + sqrt(g))^2, g = D/P.
 
     s^2 is the variance of noise for which the median of the D eigenvalues is that of the
-    Marchenko-Pastur law; at least RESOLUTION of the largest. Range: [0, D]. Fewer points than
-    dimensions, or all eigenvalues 0: NaN. `factor` is that of `noise_factors`, computed before.
+    Marchenko-Pastur law; at least RESOLUTION of the largest. Range: [0, D]. NaN with
+    fewer points than dimensions, or if all eigenvalues are 0. `factor` is that of `noise_factors`, computed before.
     """
     return _count_above(eigenvalues_E, points, 0, factor)
 

@@ -152,7 +152,7 @@ def mean_by_bin(
 ) -> Float[Array, " {bins}"]:
     """Mean of the values of each bin, weights 1 or 0 (None: all): (P,) -> (bins,), in their units.
 
-    An empty bin, or one with a value that is kept and not finite: NaN.
+    NaN for an empty bin, and for one with a value that is kept and not finite.
     """
     value_P = jnp.asarray(value_P, jnp.float32)
     weight_P = jnp.ones_like(value_P) if keep_P is None else jnp.asarray(keep_P, jnp.float32)

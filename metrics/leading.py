@@ -20,7 +20,7 @@ def share_between(
 
     f is the share of the points that are members, m_1 and m_0 the means of members and rest, C the
     covariance of all; weights 1 or 0 of the points (None: all). Range: [0, `anisotropy`]. No member
-    kept, or no other point: 0. All points equal: NaN. Points that are not valid: see `centered`.
+    kept, or no other point: 0. NaN if all points are equal. Of points that are not valid, see `centered`.
     """
     x_PD = centered(cloud_PD, valid_P)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -42,7 +42,7 @@ def share_by_norm(
     """`share_between` expected from norms alone: f r^2 / (1 + f r^2), f the share of members.
 
     The members are taken as equal and the rest as scattered about 0; r^2 = E |x|^2 of the members
-    over that of the rest. No member kept: 0; no other kept, or all points 0: NaN.
+    over that of the rest. 0 if no member is kept. NaN if no other is kept, or all points are 0.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else jnp.asarray(keep_P, jnp.float32)
@@ -115,8 +115,8 @@ def first_direction(
     The direction is that of all points left, in all of R resamples. share: lambda_1 / tr C, [1/D,
     1]. kurtosis: E (s - E s)^4 / (E (s - E s)^2)^2, [1, P]. between: how much of the variance of s
     lies between labels, 1 - (1 - eta^2) (n - 1) / (n - g) of n points with g labels; at most 1, NaN
-    without labels or where n = g. All points equal, or none left: NaN. Points that are not valid
-    are never left.
+    without labels or where n = g. NaN if all points are equal, or none is left. Points that are not
+    valid are never left.
     """
     left_P, keep_RP = jnp.asarray(left_P), jnp.asarray(keep_RP, jnp.float32)
     x_PD, weight_P = centered(cloud_PD, valid_P), left_P.astype(jnp.float32)

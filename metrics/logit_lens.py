@@ -98,7 +98,7 @@ def lens(
     The target is the token that a point is to predict, below 0 for none. entropy: -sum_v p_l ln
     p_l, nat. divergence: sum_v p ln(p / p_l), nat. log_probability: ln p_l of the target. rank: 1
     plus the number of tokens with larger logits; both NaN without a target. settled: 1 where layer
-    l and all later ones predict the same token as the output, else 0. Not finite: NaN.
+    l and all later ones predict the same token as the output, else 0. NaN if not finite.
     """
     layers, vocabulary = len(clouds_NPD), unembedding.unembedding_DV.shape[1]
     clouds_PND = jnp.moveaxis(jnp.asarray(clouds_NPD, jnp.float32), 0, 1)
@@ -141,7 +141,7 @@ def alignment(cloud_PD: Points, token_DC: Float[AnyArray, "D C"], keep_P: Weight
     """Share of a cloud's k leading principal directions in those of the unembedding: |U'W|_F^2 / k.
 
     U are the leading eigenvectors of the cloud's covariance, W the `token_directions`; weights 1 or
-    0 of the points. Range: [0, 1]; k/D for unrelated directions. Not finite: NaN.
+    0 of the points. Range: [0, 1]; k/D for unrelated directions. NaN if not finite.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_P = jnp.ones(len(cloud_PD)) if keep_P is None else keep_P
@@ -162,7 +162,7 @@ def collapse(
 
     S_W and S_T are the sums of squared distances from the means of the K targets and of all n
     points that have a target; weights 1 or 0. Range: up to 1, where all points of a target are
-    equal; 0 on average for unrelated targets. As many targets as points, or not finite: NaN.
+    equal; 0 on average for unrelated targets. NaN with as many targets as points, or if not finite.
     """
     x_PD = scale_to_unit(centered(cloud_PD, valid_P))
     weight_P = keep_P * (target_P >= 0)

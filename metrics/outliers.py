@@ -19,8 +19,7 @@ def top_coordinate_variance_share(
     """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
 
     Weights 1 or 0 of the points (None: all), here and below; points that are not valid (None: all
-    are) have weight 0. Range: [top/D, 1]. All points equal,
-    or D < top: NaN.
+    are) have weight 0. Range: [top/D, 1]. NaN if all points are equal, or D < top.
     """
     descending_D = jnp.sort(_moments(centered(cloud_PD, valid_P), keep_P, 2)[1], descending=True)
     share_D = jnp.cumsum(descending_D) / descending_D.sum()
@@ -32,7 +31,7 @@ def top_coordinate_variance_share(
 def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None) -> Scalar:
     """Inequality of the coordinates' variances: D sum_j v_j^2 / (sum_j v_j)^2.
 
-    Range: [1, D]. All points equal: NaN. He et al. 2024 take v_j = mean of x_j^2, where here a
+    Range: [1, D]. NaN if all points are equal. He et al. 2024 take v_j = mean of x_j^2, where a
     coordinate's constant part does not count.
     """
     variance_D = _moments(centered(cloud_PD, valid_P), keep_P, 2)[1]
@@ -43,7 +42,7 @@ def coordinate_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid
 def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None) -> Scalar:
     """Mean over the coordinates of E (x_j - E x_j)^4 / (E (x_j - E x_j)^2)^2; 3 for a Gaussian.
 
-    Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out; none left: NaN.
+    Range: [1, P - 2 + 1/(P - 1)]. Coordinates that do not vary are left out. NaN if none is left.
     """
     x_PD = centered(cloud_PD, valid_P)
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
@@ -59,8 +58,8 @@ def coordinate_peaks(cloud_PD: Points) -> Float[Array, " P"]:
     """Prominence of each point's largest coordinate: max_j |x_ij| / median_j |x_ij|, not centered.
 
     Range: >= 1; a Gaussian point of 512 coordinates has about 4.8. The median is the lower of the
-    two middle ones where D is even. More than half of a point's coordinates 0: inf; all of them, or
-    one NaN: NaN.
+    two middle ones where D is even. Infinite if more than half of a point's coordinates are 0;
+    NaN if all are, or one is NaN.
     """
     size_PD = jnp.abs(jnp.asarray(cloud_PD, jnp.float32))
     return largest(size_PD) / _order_statistic(size_PD, (size_PD.shape[1] - 1) // 2)
@@ -72,7 +71,7 @@ def anisotropy_without_top_coordinates(
     """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
 
     The first of R resamples keeps all points that count; the direction is that of all in every resample.
-    Range: [1/(D - top), 1]. Nothing that varies is left: NaN.
+    Range: [1/(D - top), 1]. NaN if nothing that varies is left.
     """
     keep_RP = jnp.asarray(keep_RP, jnp.float32)
     x_PD = centered(cloud_PD, keep_RP[0] > 0)

@@ -72,8 +72,8 @@ def levina_bickel(neighbors: Neighbors, count: int = 20) -> Scalar:
 
     1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1), T_ij the distance from point i to its j-th
     neighbor, n distinct points, k = count, or as many as there are. Inverses are averaged: they are
-    free of bias. Neighbors searched to `count` at least, or ValueError. Fewer than 3 distinct
-    points: NaN. All ties: inf.
+    free of bias. Neighbors searched to `count` at least, or ValueError. NaN with fewer than 3
+    distinct points; infinite if all are ties.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     usable_P = neighbors.usable()
@@ -85,7 +85,7 @@ def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"
     """Dimension around each point: (k - 2) / sum_{j<k} ln(T_ik / T_ij), as in `levina_bickel`.
 
     Free of bias where the density is even, with a deviation of d / sqrt(k - 3). Copies have the
-    same one. Fewer than 4 distinct points: NaN. All ties: inf.
+    same one. NaN with fewer than 4 distinct points. All ties: inf.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     return jnp.where(terms_P > 1, (terms_P - 1) / sum_P, jnp.nan)

@@ -37,7 +37,7 @@ def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """Mean cosine over all pairs of different points, exactly.
 
     It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Range: [-1/(P - 1), 1].
-    Zero vectors are left out (P counts the others); fewer than two others: NaN.
+    Zero vectors are left out (P counts the others). NaN with fewer than two others.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
@@ -59,7 +59,7 @@ def mean_cosine_parts(cloud_PD: Points, keep_P: Weights = None) -> MeanCosine:
         residual = (2 A <m, S1> - 2 <m, S2> + |S1|^2 - sum a_i^2 |d_i|^2) / (P (P - 1)),
     S1 = sum a_i d_i, S2 = sum a_i^2 d_i. They add up to `mean_cosine`. Range: drift >= 0; residual
     either sign, good to 1e-5 of itself also at |m| = 1000 spreads. Zero vectors are left out, also
-    of m; fewer than two others: NaN.
+    of m. NaN with fewer than two others.
     """
     weight_P, cloud_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     norm_P = norms(cloud_PD)
@@ -121,7 +121,7 @@ def mean_cosine_flipped(
     """Mean cosine expected where each cluster's vectors are multiplied by one random sign.
 
     Cosines within a cluster stay: (sum over pairs of one cluster of their cosine) / (P (P - 1)).
-    `keep_P` keeps whole clusters. Zero vectors are left out; fewer than two others: NaN.
+    `keep_P` keeps whole clusters. Zero vectors are left out. NaN with fewer than two others.
     """
     unit_PD, counted_P = _directions(cloud_PD)
     weight_P = _weights(cloud_PD, keep_P) * counted_P
@@ -134,7 +134,7 @@ def drift_flipped(
 ) -> Scalar:
     """Root mean square `drift` where each cluster's vectors are multiplied by one random sign.
 
-    It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters; none: NaN.
+    It is sqrt(sum_c |sum_{i in c} x_i|^2) / P. `keep_P` keeps whole clusters. NaN without a point.
     """
     weight_P = _weights(cloud_PD, keep_P)
     square = jnp.maximum(_sum(weight_P, along_cluster(cloud_PD, cluster_P)), 0.0)  # rounding
@@ -158,7 +158,7 @@ def cross_cosine(
 ) -> Scalar:
     """Mean cosine of all pairs between two clouds, <E a/|a|, E b/|b|>, in [-1, 1].
 
-    Zero vectors are left out; a cloud with no other: NaN.
+    Zero vectors are left out. NaN if a cloud has no other.
     """
     unit_a_PD, counted_P = _directions(a_PD)
     unit_b_QD, counted_Q = _directions(b_QD)
@@ -167,32 +167,32 @@ def cross_cosine(
 
 
 def cosine(u_D: Float[AnyArray, " D"], v_D: Float[AnyArray, " D"]) -> Scalar:
-    """Cosine <u, v> / (|u| |v|) of two vectors. A zero vector has no direction: NaN."""
+    """Cosine <u, v> / (|u| |v|) of two vectors. NaN for a zero vector, which has no direction."""
     u_D, v_D = jnp.asarray(u_D, jnp.float32), jnp.asarray(v_D, jnp.float32)
     return (u_D / jnp.linalg.norm(u_D) * (v_D / jnp.linalg.norm(v_D))).sum()
 
 
 def mean_vector(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " D"]:
-    """Mean vector E x, in float32. No point kept: NaN."""
+    """Mean vector E x, in float32. NaN if no point is kept."""
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
 def drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Norm of the mean vector, |E x|, in [0, mean norm]. No point kept: NaN."""
+    """Norm of the mean vector, |E x|, in [0, mean norm]. NaN if no point is kept."""
     return norms(mean_vector(cloud_PD, keep_P))
 
 
 def relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm, in [0, 1].
 
-    About 1/sqrt(P) for P independent points without a common mean. All points 0, or none kept: NaN.
+    About 1/sqrt(P) for P independent points without a mean. NaN if all are 0, or none is kept.
     """
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
 
 
 def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Root mean square distance from the mean, sqrt(E |x - E x|^2). No point kept: NaN."""
+    """Root mean square distance from the mean, sqrt(E |x - E x|^2). NaN if no point is kept."""
     # centered first, so that a large drift costs no digits
     weight_P, x_PD = _weights(cloud_PD, keep_P), centered(cloud_PD)
     shift = jnp.square(_mean(weight_P, x_PD)).sum()
@@ -200,7 +200,7 @@ def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
 
 
 def mean_norm(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Mean norm, E |x|. No point kept: NaN."""
+    """Mean norm, E |x|. NaN if no point is kept."""
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
 
 
@@ -213,7 +213,7 @@ def log_partition_isotropy(
     by weights 1 or 0 of the points (None: all): of all points that count, then without each fold,
     along the directions of the first. Points that never count must be 0. Range: (-inf, 0]; it
     depends on the scale of x; at large scale only the farthest matters. Equal eigenvalues have no
-    directions of their own. Not finite: NaN.
+    directions of their own. NaN if not finite.
     """
     cloud_PD = jnp.asarray(cloud_PD, jnp.float32)
     keep_RP = jnp.ones((1, len(cloud_PD))) if keep_RP is None else jnp.asarray(keep_RP)

@@ -104,7 +104,7 @@ def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
 def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
     """Anisotropy without centering: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
 
-    Range: [1/(E + 1), 1]; 1 for equal points other than 0; all points 0: NaN. The top eigenvalue t
+    Range: [1/(E + 1), 1]; 1 for equal points other than 0; NaN if all are 0. The top eigenvalue t
     is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
     |m_outside|^2/t = 1 (Golub 1973), by bisection of t - lambda_1 in [0, |m|^2].
     """
@@ -148,8 +148,8 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
     x_l|^2 / 4 and of <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr
     C)^2 they are, up to one factor,
         n^2 - 3n + 1 - (n - 1) k + 2c     and     (n - 1)(n - 2) c + 1 - (n - 1) k.
-    Range: > 0, above D by chance. Fewer than 4 points, or a second estimate below 1e-2 of its first
-    term, which is rounding: NaN. The denominator is that of Himeno and Yamada 2014.
+    Range: > 0, above D by chance. NaN with fewer than 4 points, or if the second estimate is below
+    1e-2 of its first term, which is rounding. The denominator is that of Himeno and Yamada 2014.
     """
     n, kurtosis = spectrum.points, spectrum.kurtosis
     c = jnp.square(_shares(spectrum)).sum(axis=-1)
@@ -178,7 +178,7 @@ def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
 def perplexity_of_singular_values(
     value_E: Float[Array, "*R E"], most: Float[Array, "*R 1"] | float = jnp.inf
 ) -> Float[Array, "*R"]:
-    """RankMe of singular values: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7. All 0: NaN.
+    """RankMe of singular values: exp(-sum p ln p), p_e = sigma / sum sigma + 1e-7. NaN if all are 0.
 
     Of more than `most` values, which points and width allow, the last are padding.
     """
@@ -193,7 +193,7 @@ def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), in [0, 1]. D = 1: NaN.
+    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), in [0, 1]. NaN if D = 1.
 
     The algorithm of Rudman et al. 2022 reduces to this.
     """
@@ -201,7 +201,10 @@ def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
 
 
 def covariance_isoscore(covariance_DD: Float[AnyArray, "D D"]) -> Scalar:
-    """IsoScore of a covariance C: (tr(C)^2/|C|_F^2 - 1)/(D - 1). Range: [0, 1]. C = 0, or D = 1: NaN."""
+    """IsoScore of a covariance C: (tr(C)^2/|C|_F^2 - 1)/(D - 1).
+
+    Range: [0, 1]. NaN if C = 0 or D = 1.
+    """
     share_DD = covariance_DD / jnp.trace(covariance_DD)
     return (1.0 / jnp.square(share_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
 
@@ -209,7 +212,7 @@ def covariance_isoscore(covariance_DD: Float[AnyArray, "D D"]) -> Scalar:
 def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
     """IsoScore of (1 - z) C + z C_0, C the covariance, C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
 
-    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. D = 1: NaN;
+    z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. NaN if D = 1;
     also where one or two points hold most of the scatter (`kurtosis` above P/4, and 3): with one, z
     would be 1, and the score that of an isotropic cloud.
     """

@@ -96,7 +96,7 @@ def orthonormal(concept_ED: Float[AnyArray, "E D"]) -> Float[Array, "D E"]:
 
 
 def principal_directions(points_PD: Points, rank: int) -> Float[Array, "D E"]:
-    """First principal directions of the points, as orthonormal columns in order; not finite: NaN."""
+    """First principal directions, as orthonormal columns in order; NaN if not finite."""
     x_PD = centered(points_PD)
     return eigh(product(x_PD.T, x_PD))[1][:, ::-1][:, :rank]
 
@@ -106,7 +106,7 @@ def energy_share(
 ) -> Scalar:
     """Share of the rows' squared norm in the span of the frame: e(Q) = |G Q|^2 / |G|^2, uncentered.
 
-    Weights 1 or 0 of the rows (None: all). Range: [0, 1]; E/D for isotropic rows. All rows 0: NaN.
+    Weights 1 or 0 of the rows (None: all). Range: [0, 1]; E/D if isotropic. NaN if all are 0.
     """
     gradient_PD = jnp.asarray(gradient_PD, jnp.float32)
     keep_P = jnp.ones(len(gradient_PD)) if keep_P is None else keep_P
@@ -120,7 +120,7 @@ def variance_share(
     """Share of the points' variance that lies in the span of the frame: v(Q) = tr(Q^T C Q) / tr C.
 
     C is the covariance of the kept points about their own mean; a gradient that is drawn from it
-    has e(Q) = v(Q) on average. All kept points equal, up to rounding: NaN.
+    has e(Q) = v(Q) on average. NaN if all kept points are equal, up to rounding.
     """
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
@@ -165,7 +165,7 @@ def p_value(proxy_energy: Float[AnyArray, ""] | float, control_U: Float[AnyArray
 
 
 def covariance(points_PD: Points, keep_P: Weights = None) -> Float[Array, "D D"]:
-    """Covariance of the kept points about their own mean; none kept: NaN."""
+    """Covariance of the kept points about their own mean; NaN if none is kept."""
     x_PD = centered(points_PD)
     keep_P = jnp.ones(len(x_PD)) if keep_P is None else keep_P
     mean_D = product(keep_P, x_PD) / keep_P.sum()
@@ -178,7 +178,7 @@ def isoscore_outside(
     """IsoScore* of the complement of the frame, in its D - E dimensions, without shrinkage.
 
     (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement;
-    [0, 1]. D - E = 1, or tr C' below RESIDUE of tr C, which may be rounding: NaN.
+    [0, 1]. NaN if D - E = 1, or tr C' is below RESIDUE of tr C, which may be rounding.
     """
     covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DE.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
@@ -201,7 +201,7 @@ def equal_energy_frames(
     `moment_DD` are the second moments M of the rows; 3 E <= D, or ValueError. Each is cos t V R +
     sin t N: V the E eigenvectors of M with most energy (least, where the frame has less than N), R
     a random rotation, N random columns in the complement of both. V^T M N = 0, so that cos^2 t =
-    (e(Q) - e(N)) / (e(V) - e(N)). An M that is not finite: NaN.
+    (e(Q) - e(N)) / (e(V) - e(N)). NaN if M is not finite.
     """
     frame_DE, rank = jnp.asarray(frame_DE), frame_DE.shape[1]
     _check_room(frame_DE, 3)

@@ -96,9 +96,9 @@ def prompt_entropy(
     """Matrix entropy of every window: -sum_j p_j ln p_j, p_j = s_j^2 / sum s_j^2, in nats.
 
     s are the singular values of the window's n vectors, not centered. Returns the entropy of each
-    point's window, [0, ln min(n, D)], and whether a point is the first of its window. A window of
-    zeros, or a coordinate that is not finite: NaN. Points of a window below 0 are in none; their
-    coordinates must be 0.
+    point's window, [0, ln min(n, D)], and whether a point is the first of its window. NaN for a
+    window of zeros, and if a coordinate is not finite. Points of a window below 0 are in none;
+    their coordinates must be 0.
     """
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
