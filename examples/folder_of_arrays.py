@@ -75,7 +75,7 @@ class FolderOfArrays(Source):
                 activations.measure_batch(g, Read(part[None]), {}, picks, visible, settings)
             )
         about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
-        values = activations.join_batches(batches).values
+        values = activations.join_batches(batches)
         yield target, replicates_table.build_table(values, step, ("all",), about)
 
     def picks(self, windows: int, context: int) -> np.ndarray:

@@ -159,7 +159,7 @@ def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models():
         inputs = zip(*(activations_of(tokens)[:3] for tokens in texts), strict=True)
         arguments = {}, PROBE.picks_SGP[:, batch], np.stack([mask_TT, second_TT]), settings
         read = activations.Read(*map(np.stack, inputs))
-        found.append(activations.measure_batch(batch, read, *arguments).values)
+        found.append(activations.measure_batch(batch, read, *arguments))
     check_against_the_panel(jax.tree.map(lambda *values: np.concatenate(values), *found))
 
 

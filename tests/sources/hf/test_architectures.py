@@ -114,7 +114,7 @@ def test_the_panel_reads_the_model_s_own_patterns(name):
     read = read_activations(loaded, tokens_WT[None], 2, heads=True)
     read = read._replace(bias_NHTT=pattern.bias_NHTT)
     visible, picks_SP = visible_sets(pattern.visible_NTT, windows), windows.probe.picks_SGP[:, 0]
-    values = activations.measure_batch(0, read, {}, picks_SP, visible, settings).values[MEASURED]
+    values = activations.measure_batch(0, read, {}, picks_SP, visible, settings)[MEASURED]
     own = torch.stack(guards.model_outputs(loaded, tokens_WT, "attentions")).double().numpy()
     entropy_NWHT = -np.where(own > 0, own * np.log(np.where(own > 0, own, 1)), 0).sum(-1)
     chooses_NT = pattern.visible_NTT.sum(-1) >= 2
