@@ -70,8 +70,8 @@ def anisotropy_without_top_coordinates(
 ) -> Float[Array, "3 R"]:
     """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
 
-    The first of R resamples keeps all points that count; the direction is that of all in every resample.
-    Range: [1/(D - top), 1]. NaN if nothing that varies is left.
+    The first of R resamples keeps all points that count; the direction is that of all in every
+    resample. Range: [1/(D - top), 1]. NaN if nothing that varies is left.
     """
     keep_RP = jnp.asarray(keep_RP, jnp.float32)
     x_PD = centered(cloud_PD, keep_RP[0] > 0)

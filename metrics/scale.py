@@ -106,8 +106,8 @@ def decimation(cloud_PD: Points, neighbors: Neighbors) -> Float[Array, " Y"]:
     """`twonn` of every f-th point, for f of FACTORS: the mean over the disjoint subsets cloud[i::f].
 
     `neighbors` are those of the cloud, f = 1. A dimension of the cloud, not of its noise,
-    does not change with f. The P mod f last points are left out. A subset with fewer than 3
-    distinct points: NaN at that f.
+    does not change with f. The P mod f last points are left out. NaN at an f of
+    which a subset has fewer than 3 distinct points.
     """
     points, width = cloud_PD.shape
     count = neighbors.member_P.sum()  # these points come first

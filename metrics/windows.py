@@ -28,8 +28,8 @@ def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray,
     """Curvature at x_t: arccos <v, w> / (|v| |w|) of the steps v = x_t - x_{t-1}, w = x_{t+1} - x_t.
 
     Points come in any order, with the window and position of each. In radians, [0, pi]. `walk_P` is
-    the null model of a random walk: the same steps in random order over all windows. A coordinate
-    that is not finite: NaN at every point.
+    the null model of a random walk: the same steps in random order over all windows. NaN at
+    every point if a coordinate is not finite.
     """
     cloud_PD, time_P = scale_to_unit(cloud_PD), jnp.asarray(time_P)
     order_Q = jnp.lexsort((time_P, jnp.asarray(window_P)))  # points of no window are below 0
