@@ -7,7 +7,6 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import CheckpointConfig, DataConfig, EvaluateConfig, TrainConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.utils.settings import MeshConfig
 
 QUICK = ("spectrum", "dimension", "attention")  # compiled in seconds
 
@@ -24,7 +23,6 @@ def config(**train) -> Config:
         measure=MeasureConfig(
             points=16, batches=2, folds=2, families=QUICK, nulls=("shuffled", "untrained")
         ),
-        mesh=MeshConfig(),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import MeshConfig, fraction, seed_setting, setting, within
+from anisoscope.utils.settings import fraction, seed_setting, setting, within
 
 SOURCES = ("enwik8", "pydoc")
 OBJECTIVE_LABELS = {"next": "next character", "masked": "masked characters"}  # what is predicted
@@ -118,6 +118,20 @@ class WatchConfig:
 
     every: int = setting(0, "steps between measurements of the batch; 0: never", low=0, high=10**9)
     points: int = setting(256, "positions of the batch in a point cloud", low=8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeshConfig:
+    data: int = setting(
+        -1, "data parallelism: devices that split the batch; -1: all devices / fsdp", low=-1
+    )
+    fsdp: int = setting(1, "fully sharded: devices that split parameters and batch", low=1)
+    seeds: int | None = setting(
+        None, "seeds trained at a time; None: 1 on a CPU, all on an accelerator", low=1
+    )
+    clouds: int | None = setting(
+        None, "clouds measured at a time; None: 1 on a CPU, else as many as fit in memory", low=1
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

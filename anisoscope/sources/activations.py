@@ -24,7 +24,6 @@ from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.utils import mesh
-from anisoscope.utils.settings import MeshConfig
 
 INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
 
@@ -140,7 +139,7 @@ def measure_batch(
 @functools.cache
 def _compile_measure(settings: MeasureConfig, cloud_bytes: int) -> Callable[..., Measured]:
     """Jit the measurement of one batch and one set of positions."""
-    over_clouds = mesh.over_clouds(MeshConfig(), cloud_bytes)
+    over_clouds = mesh.over_clouds(None, cloud_bytes)
     return jax.jit(functools.partial(measure_positions, settings=settings, over_clouds=over_clouds))
 
 

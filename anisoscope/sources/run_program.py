@@ -35,7 +35,7 @@ from anisoscope.sources.activations import (
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES, make_batch
 from anisoscope.utils import mesh
-from anisoscope.utils.settings import MeshConfig, replace
+from anisoscope.utils.settings import replace
 
 OTHERS = ("previous", "last")  # references of the family comparison
 
@@ -128,7 +128,7 @@ def make_measure_program(
         devices, parts = shared, P(mesh.UNITS[0])
         params_sharding = NamedSharding(devices, P())
     else:  # windows may be distributed, which divides only the work of the model
-        devices = mesh.make_mesh(config.mesh)
+        devices = mesh.make_mesh(config.mesh.data, config.mesh.fsdp)
         divides = probe.tokens_GWT.shape[1] % devices.size == 0
         parts = P(None, mesh.AXES) if divides else P()
         params_sharding = mesh.parameter_sharding(devices, params)
@@ -142,7 +142,7 @@ def make_measure_program(
         corpus.vocab_size,
         devices,
         shared is not None,
-        config.mesh,
+        config.mesh.clouds,
         hook_points,
     )
     probe = jax.device_put(probe, probe_sharding)
@@ -232,7 +232,7 @@ def _jit_program(
     vocab_size: int,
     devices: Mesh,
     by_units: bool,
-    layout: MeshConfig,
+    clouds_at_once: int | None,
     hook_points: tuple[str, ...],
 ) -> Callable[..., Measured]:
     """Jit the program; runs that share model and settings share the compilation."""
@@ -250,7 +250,7 @@ def _jit_program(
     spread = by_units and devices.size > 1
     apply_shared = mesh.over_windows(devices, apply) if spread else apply
     size = estimate_cloud_bytes(settings.points, model.width, settings.families)
-    over = {"over_clouds": mesh.over_clouds(layout, size)}
+    over = {"over_clouds": mesh.over_clouds(clouds_at_once, size)}
     over |= {"over_units": mesh.over_units(devices)} if spread else {}
 
     def unembedding(arguments: tuple) -> Unembedding:

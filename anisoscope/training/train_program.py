@@ -51,7 +51,7 @@ def check_program(
     config: RunConfig, corpus: Corpus, devices: jax.sharding.Mesh | None = None
 ) -> tuple[jax.sharding.Mesh, int]:
     """Return the devices, by default all, and the windows of a micro-batch, which they divide."""
-    devices = devices or mesh.make_mesh(config.mesh)
+    devices = devices or mesh.make_mesh(config.mesh.data, config.mesh.fsdp)
     rows = config.train.batch_size // config.train.accumulate
     if rows % devices.size:
         limit = f"it must be a multiple of the {devices.size} devices"
@@ -113,7 +113,7 @@ def make_train_program(
 
     # All seeds: their states on a new first axis, each placed as a single seed is.
     weights, data = zip(*seed_pairs(config.train), strict=True)
-    over_seeds = functools.partial(mesh.map_over_seeds, config=config.mesh, count=len(data))
+    over_seeds = functools.partial(mesh.map_over_seeds, seeds=config.mesh.seeds, count=len(data))
     stacked = jax.tree.map(lambda x: NamedSharding(x.mesh, P(None, *x.spec)), seed_sharding)
 
     @functools.partial(jax.jit, out_shardings=stacked)
@@ -150,7 +150,7 @@ def describe_run(config: RunConfig, corpus: Corpus) -> Iterator[str]:
 
     Nothing is compiled but a matrix product, whose speed bounds that of a step.
     """
-    devices = mesh.make_mesh(config.mesh)
+    devices = mesh.make_mesh(config.mesh.data, config.mesh.fsdp)
     rows = config.train.batch_size // config.train.accumulate
     model = transformer.build(config.model, corpus.vocab_size)
     update = optimizer.make_optimizer(config.train)

@@ -17,7 +17,6 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import MeshConfig
 
 AXES = ("data", "fsdp")
 UNITS = ("batches", "positions")  # mesh axes of measuring
@@ -50,19 +49,21 @@ def process_devices(devices: list[jax.Device]) -> list[jax.Device]:
     return [device for device in devices if device.process_index == jax.process_index()]
 
 
-def make_mesh(config: MeshConfig) -> jax.sharding.Mesh:
-    """Make the mesh of all devices."""
-    if (config.clouds or 1) > 1 and jax.default_backend() == "cpu":
-        why = "a CPU measures clouds one by one: omit the setting"
-        raise UserError(f"mesh.clouds is {config.clouds}; {why}")
+def make_mesh(data: int, fsdp: int) -> jax.sharding.Mesh:
+    """Make the mesh of all devices; data = -1 stands for what fsdp leaves."""
     mesh_devices = devices()
-    data = len(mesh_devices) // config.fsdp if config.data == -1 else config.data
-    if data * config.fsdp != len(mesh_devices):
+    parts = len(mesh_devices) // fsdp if data == -1 else data
+    if parts * fsdp != len(mesh_devices):
         words = f"does not use all of {len(mesh_devices)} devices"
-        raise UserError(f"mesh.data={config.data} × mesh.fsdp={config.fsdp} {words}")
-    return jax.make_mesh(
-        (data, config.fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices
-    )
+        raise UserError(f"mesh.data={data} × mesh.fsdp={fsdp} {words}")
+    return jax.make_mesh((parts, fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices)
+
+
+def check_clouds(clouds: int | None) -> None:
+    """Raise UserError if so many clouds cannot be measured at a time."""
+    if (clouds or 1) > 1 and jax.default_backend() == "cpu":
+        why = "a CPU measures clouds one by one: omit the setting"
+        raise UserError(f"mesh.clouds is {clouds}; {why}")
 
 
 def first_device_mesh() -> jax.sharding.Mesh:
@@ -162,12 +163,12 @@ def over_windows(
     return shared
 
 
-def over_clouds(config: MeshConfig, cloud_bytes: int) -> Callable[[Callable, Any], Any]:
-    """Make over(work, stacked), which maps `mesh.clouds` clouds at a time.
+def over_clouds(most: int | None, cloud_bytes: int) -> Callable[[Callable, Any], Any]:
+    """Make map_clouds(work, stacked), which maps up to `most` clouds at a time.
 
     None means 1 on a CPU, where larger values have hung, else as many as fit in memory.
     """
-    if (most := config.clouds) is None:
+    if most is None:
         on_cpu = jax.default_backend() == "cpu"
         stats = {} if on_cpu else jax.local_devices()[0].memory_stats() or {}
         most = (stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)) // (4 * cloud_bytes)
@@ -181,14 +182,14 @@ def over_clouds(config: MeshConfig, cloud_bytes: int) -> Callable[[Callable, Any
     return over
 
 
-def map_over_seeds(work: Callable, config: MeshConfig, count: int) -> Callable:
-    """Map `work` over arguments stacked on a first axis, `mesh.seeds` at a time, in one program.
+def map_over_seeds(work: Callable, seeds: int | None, count: int) -> Callable:
+    """Map `work` over `count` arguments stacked on a first axis, `seeds` at a time, in one program.
 
     On a CPU, a seed mapped alone has bitwise the results of its own program. With vmap the sums in
     LayerNorm, softmax and bias gradients are taken in another order (1e-7 relative from the first
     block on). On a CPU vmap saves no time, since a single seed keeps the cores busy, and needs the
     memory of all seeds at once. A single small seed leaves an accelerator idle.
     """
-    at_once = config.seeds or (1 if jax.default_backend() == "cpu" else count)
+    at_once = seeds or (1 if jax.default_backend() == "cpu" else count)
     batch_size = None if at_once == 1 or count == 1 else min(at_once, count)
     return lambda *stacked: jax.lax.map(lambda x: work(*x), stacked, batch_size=batch_size)

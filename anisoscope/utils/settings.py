@@ -5,7 +5,6 @@ import functools
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from anisoscope.utils.errors import SettingError, UserError
@@ -185,17 +184,3 @@ def within(name: str, value: float | None, low: float | None, high: float | None
         return
     limits = f"be at least {low}" if high is None else f"lie in [{low}, {high}]"
     raise SettingError(f"{name} is {value}; it must {limits}", name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeshConfig:
-    data: int = setting(
-        -1, "data parallelism: devices that split the batch; -1: all devices / fsdp", low=-1
-    )
-    fsdp: int = setting(1, "fully sharded: devices that split parameters and batch", low=1)
-    seeds: int | None = setting(
-        None, "seeds trained at a time; None: 1 on a CPU, all on an accelerator", low=1
-    )
-    clouds: int | None = setting(
-        None, "clouds measured at a time; None: 1 on a CPU, else as many as fit in memory", low=1
-    )

@@ -17,7 +17,7 @@ from anisoscope.sources import activations
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.training import train_program
 from anisoscope.utils import mesh
-from anisoscope.utils.settings import MeshConfig, replace
+from anisoscope.utils.settings import replace
 from tests import reference_comparison
 from tests import tiny as training
 from tests.sources.activated import (
@@ -172,7 +172,7 @@ def test_clouds_at_once_change_nothing():
     decomposed: on a CPU jaxlib's decompositions of several matrices at once can wait for each other
     for ever.
     """
-    over_clouds = mesh.over_clouds(MeshConfig(clouds=3), 1)
+    over_clouds = mesh.over_clouds(3, 1)
     measure, *params = program(UNDECOMPOSED, ("shuffled",), over_clouds)
     check_against_the_panel(jax.jit(measure)(*params, PROBE, visible()).values)
 
@@ -184,7 +184,7 @@ ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no
     ("asked", "steps"), [(None, 6 if ON_CPU else 1), (1, 6), (3, 2), (4, 2), (9, 1)]
 )
 def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
-    over = mesh.over_clouds(MeshConfig(clouds=asked), 1)
+    over = mesh.over_clouds(asked, 1)
     assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
 
 

@@ -29,9 +29,7 @@ def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
     probe = run_program.draw_probe(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)
-        values = (
-            run_program.make_measure_program(masked, corpus).measure(params, {})["measured"]
-        )
+        values = run_program.make_measure_program(masked, corpus).measure(params, {})["measured"]
         model = transformer.build(masked.model, corpus.vocab_size, "float32")
         _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
         for s, picks_P in enumerate(probe.picks_SGP[:, 0]):
