@@ -52,21 +52,24 @@ def normalize(cloud_PD: np.ndarray) -> np.ndarray:
     return cloud_PD / np.sqrt(np.linalg.norm(cloud_PD.T @ cloud_PD))
 
 
-def compare_layers(x_L: Clouds, y_M: Clouds, order_P: np.ndarray) -> np.ndarray:
-    """Return CKA of every layer of x with every one of y, whose points are put in an order."""
-    return np.array([[np.square(x.T @ y[order_P]).sum() for y in y_M] for x in x_L])
+def compare_layers(x_L: Clouds, y_M: Clouds, orders_K: list[np.ndarray]) -> np.ndarray:
+    """Return CKA of every layer of x with every one of y, its points in each order; (K, L, M)."""
+    edges_L, edges_M = (np.cumsum([0, *[z.shape[1] for z in z_L]])[:-1] for z_L in (x_L, y_M))
+    x_PD, y_PD = (np.hstack([normalize(z) for z in z_L]) for z_L in (x_L, y_M))
+    squares_K = (np.square(x_PD.T @ y_PD[order_P]) for order_P in orders_K)
+    parts_K = (np.add.reduceat(square, edges_L) for square in squares_K)
+    return np.array([np.add.reduceat(part, edges_M, axis=1) for part in parts_K])
 
 
 def calibrate_layers(
     x_L: Clouds, y_M: Clouds, together: int, permutations: int = PERMUTATIONS, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return CKA of all pairs of layers, (L, M), and under each permutation, (K, L, M)."""
-    x_L, y_M = ([normalize(np.float64(z)) for z in clouds] for clouds in (x_L, y_M))
     places_WT = np.arange(len(x_L[0])).reshape(-1, together)
-    draw = np.random.default_rng(seed)
-    orders = [draw.permutation(places_WT).ravel() for _ in range(permutations)]
-    null_KLM = np.array([compare_layers(x_L, y_M, order_P) for order_P in orders])
-    return compare_layers(x_L, y_M, places_WT.ravel()), null_KLM
+    generator = np.random.default_rng(seed)
+    orders_K = [generator.permutation(places_WT).ravel() for _ in range(permutations)]
+    values_KLM = compare_layers(x_L, y_M, [places_WT.ravel(), *orders_K])
+    return values_KLM[0], values_KLM[1:]
 
 
 def describe(value: np.ndarray, null_K: np.ndarray) -> dict[str, float]:
