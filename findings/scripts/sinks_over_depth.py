@@ -61,10 +61,11 @@ def draw(frames: dict[str, pd.DataFrame]) -> Figure:
         for ax, quantity in zip(column, ROWS, strict=True):
             ax.plot(own["depth"], own[quantity], ".-", color=COLORS[name])
         column[0].set_title(NAMES[name])
-        column[-1].set_xlabel(panel_axes.DEPTH)
+        column[-1].set_xlabel("relative depth")
     for row, label in zip(axes, ROWS.values(), strict=True):
         row[0].set_ylabel(label)
     axes[1, 0].set_yscale("log")
+    panel_axes.logarithmic(axes[1, 0].yaxis)
     return figure
 
 
