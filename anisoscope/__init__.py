@@ -11,6 +11,7 @@ anisoscope.record(model, ["blocks.0"], to="a.nc")     a sample of activations wh
 anisoscope.measure_step(recorder, step, folder)        a table for each step of your training
 anisoscope.open_run("runs/quickstart/decoder")     a trained run
 anisoscope.to_frame(table)                         a pandas DataFrame
+anisoscope.to_text(table)                          lines that fit a terminal
 anisoscope.report(table, "page.html")              a page for a browser
 anisoscope.plot.by_layer(table)                     a figure on Matplotlib axes
 """
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from anisoscope.api import compare_models, measure_model, open_run, trainer_callback
     from anisoscope.plot.report import report
     from anisoscope.results.frame import to_frame
+    from anisoscope.results.text_table import to_text
     from anisoscope.sources.arrays import make_measure, measure, measure_attention
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.recorder import record
@@ -46,6 +48,7 @@ __all__ = [
     "record",
     "report",
     "to_frame",
+    "to_text",
     "trainer_callback",
 ]
 SUBPACKAGES = ("metrics", "models", "plot")
@@ -55,6 +58,7 @@ MODULES = {  # public name: its module; names not listed are in api.py
     "record": "sources.recording.recorder",
     "report": "plot.report",
     "to_frame": "results.frame",
+    "to_text": "results.text_table",
     "measure_step": "sources.recording.measure_step",
 }
 

@@ -52,6 +52,10 @@ code, error = command("--config=quickstart", "--workdir=/nowhere/run")
 assert code == 2 and 'pip install "anisoscope[' in error and error.count("\\n") == 1, error
 lacks("plots", lambda: anisoscope.plot)
 lacks("plots", lambda: anisoscope.report)
+load("cli.measure_file", "sources.vector_files")
+open(f"{sys.argv[1]}/a.parquet", "w").close()
+code, error = command("measure", f"{sys.argv[1]}/a.parquet")
+assert code == 2 and error.endswith("pip install pyarrow\\n") and error.count("\\n") == 1, error
 lacks("pretrained", lambda: anisoscope.measure_model("gpt2", ["a text"]))
 lacks("pretrained", lambda: anisoscope.compare_models("gpt2", "gpt2", ["a text"]))
 lacks("pretrained", lambda: anisoscope.trainer_callback(["h"], "steps"))

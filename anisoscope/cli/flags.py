@@ -77,7 +77,9 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     "help": (False, "Show all flags and settings."),
 }
 FOLDERS = ("workdir", "figures", "compare", "similarity")  # flags that name folders
-USAGE = "Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]\n"
+USAGE = """Train, measure and draw: anisoscope --config=decoder_small [--config.train.steps=100 …]
+Measure a file of vectors: anisoscope measure acts.npz; see anisoscope measure --help
+"""
 
 
 class Request(NamedTuple):
@@ -89,13 +91,14 @@ class Request(NamedTuple):
     title: str
 
 
-def define_flags() -> flags.FlagValues:
-    """Define the flags of the program, without settings."""
+def define_flags(known: dict[str, tuple[Any, str]] = FLAGS) -> flags.FlagValues:
+    """Define the flags of a command, without settings."""
     values = flags.FlagValues()
-    define = {bool: flags.DEFINE_bool, list: flags.DEFINE_list}
-    for name, (default, meaning) in FLAGS.items():
-        options = {"short_name": "h"} if name == "help" else {}
-        define.get(type(default), flags.DEFINE_string)(name, default, meaning, values, **options)
+    define = {bool: flags.DEFINE_bool, list: flags.DEFINE_list, int: flags.DEFINE_integer}
+    for name, (default, meaning) in known.items():
+        options: dict[str, Any] = {"flag_values": values}
+        options |= {"short_name": "h"} if name == "help" else {}
+        define.get(type(default), flags.DEFINE_string)(name, default, meaning, **options)
     return values
 
 
@@ -132,7 +135,7 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
     """
     first = define_flags()
     first.set_gnu_getopt(True)
-    _parse(first, argv, known_only=True)
+    parse_words(first, argv, known_only=True)
     config = load_experiment(first.config) if first.config else Config()
     values = define_flags()
     for name, kind, value, metadata in walk_settings(config):
@@ -141,7 +144,7 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
             flags.DEFINE_bool(*flag)
         else:
             flags.DEFINE(SettingParser(kind), *flag)
-    if len(rest := _parse(values, argv)) > 1:
+    if len(rest := parse_words(values, argv)) > 1:
         raise UserError(f"{rest[1]!r} is not a flag; see --help")
     names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
     changes = {name: expand_home(values[f"config.{name}"].value) for name in names}
@@ -183,7 +186,8 @@ def _check_rate(config: Any, changes: dict[str, Any]) -> None:
         )
 
 
-def _parse(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
+def parse_words(values: flags.FlagValues, argv: list[str], known_only: bool = False) -> list[str]:
+    """Parse flags into `values`, and return the words that are none; UserError for a bad flag."""
     if any(re.match("--?flagfile(=|$)", word) for word in argv):  # absl's own, of any size
         raise UserError("--flagfile is not a flag; pass each flag on the command line")
     try:

@@ -92,7 +92,7 @@ def prepare_environment() -> None:
 
 
 def dispatch(argv: list[str]) -> None:
-    """Run a command line: help, a list, a comparison of two runs, or an experiment.
+    """Run a command line: a file, help, a list, a comparison of two runs, or an experiment.
 
     Imports are late: they take seconds, and a signal must end the process meanwhile.
     """
@@ -104,6 +104,11 @@ def dispatch(argv: list[str]) -> None:
     absl.logging.set_verbosity(absl.logging.FATAL)  # Orbax logs tracebacks; the user gets one line
     logging.getLogger().setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+    if argv[1:2] == ["measure"]:
+        from anisoscope.cli import measure_file
+
+        measure_file.run(argv[1:])
+        return
     values, experiment, overridden = flags.parse(argv)
     if values.version:
         print(f"anisoscope {anisoscope.__version__}")
@@ -143,7 +148,7 @@ def dispatch(argv: list[str]) -> None:
 def explain(error: BaseException) -> tuple[str, int]:
     """Return the line and exit code for an error; the line is empty for an unexpected error."""
     if isinstance(error, KeyboardInterrupt):
-        return INTERRUPTED, 130
+        return str(error) or INTERRUPTED, 130
     if isinstance(error, UserError):
         return str(error), 2
     if isinstance(error, ImportError) and (line := extras.advise(error)):

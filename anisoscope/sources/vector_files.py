@@ -1,4 +1,4 @@
-"""Read vectors from .npy, .npz, .safetensors or NetCDF files.
+"""Read vectors from .npy, .npz, .safetensors or NetCDF files, and from tables.
 
 Pickles are never read: a pickle can run any code.
 """
@@ -11,11 +11,13 @@ import pathlib
 import stat
 import warnings
 import zipfile
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
 
+from anisoscope.sources.column_files import open_columns
 from anisoscope.utils import memory
 from anisoscope.utils.extras import required_by
 from anisoscope.utils.files import user_path
@@ -24,7 +26,8 @@ VECTORS = "vectors"
 LABELS = ("clusters", "groups", "token_positions", "mask", "attention_mask")
 FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # of .safetensors: of ml_dtypes
 LARGE, REPEATS = 2**27, 200  # bytes; vectors compress a few times, zeros a thousand times
-SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf")
+COLUMNS = (".csv", ".parquet")
+SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf", *COLUMNS)
 
 
 class FileArrays(NamedTuple):
@@ -36,45 +39,60 @@ class FileArrays(NamedTuple):
     mask: np.ndarray | None
 
 
-def load_vectors(path: str | os.PathLike[str]) -> FileArrays:
+def load_vectors(
+    path: str | os.PathLike[str], vectors: Sequence[str] = (), clusters: str | None = None
+) -> FileArrays:
     """Open vectors, read layer by layer where the format allows it, and read their labels.
 
-    Vectors are the array `vectors`, or the only one of two axes or more; labels are `clusters` or
-    `groups`, `token_positions`, and `mask` or `attention_mask`. A warning names what else has an
-    entry for each point.
+    Vectors are the arrays of these names, each a layer; or the array `vectors`, or the only one of
+    two axes or more. Labels are `clusters` (or the array of that name, or `groups`),
+    `token_positions`, and `mask` or `attention_mask`. A warning names what else has an entry for
+    each point.
 
     Raises:
         ValueError: the file cannot be read, or does not fit into memory; the message is one line.
     """
     path = user_path(path)
+    known = LABELS if clusters is None else (*LABELS, clusters)
     try:
         with required_by(str(path)):
-            arrays = open_arrays(path)
-        names = [name for name, x in arrays.items() if x.ndim > 1 and name not in LABELS]
-        names = [VECTORS] if VECTORS in arrays else names
-        if len(names) != 1:
-            listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
-            raise ValueError(
-                f"it holds {listed}; name the array to measure `vectors`, or open the file and pass "
-                "a dict of its layers"
-            )
-        found = [name for name in LABELS if name in arrays]
+            arrays = open_arrays(path, known)
+        names = [*vectors] or choose_vectors(arrays, known)
+        clusters = clusters or ("clusters" if "clusters" in arrays else "groups")
+        if lacking := [x for x in (*vectors, *known[len(LABELS) :]) if x not in arrays]:
+            raise ValueError(f"it has no array {lacking[0]!r}; it holds {', '.join(arrays)}")
+        found = [name for name in {*LABELS, clusters} if name in arrays]
         check_written(path, [*names, *found])
         labels = {name: np.asarray(arrays[name]) for name in found}
-        np.asarray(arrays[names[0]][:0])  # fails where it cannot be unpacked
+        for name in names:
+            np.asarray(arrays[name][:0])  # fails where it cannot be unpacked
     except ImportError:
         raise
     except Exception as error:  # any error of any library
         why = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"{path} cannot be read ({why})") from error
-    vectors = arrays.pop(names[0])
-    _warn_of_unread(path, vectors.shape, {x: arrays[x] for x in arrays.keys() - labels.keys()})
+    layers = {name: arrays.pop(name) for name in names}
+    shape = layers[names[0]].shape
+    _warn_of_unread(path, shape, {x: arrays[x] for x in arrays.keys() - labels.keys()})
     return FileArrays(
-        vectors,
-        labels.get("clusters", labels.get("groups")),
+        layers if len(vectors) > 1 else layers[names[0]],
+        labels.get(clusters),
         labels.get("token_positions"),
         labels.get("mask", labels.get("attention_mask")),
     )
+
+
+def choose_vectors(arrays: dict[str, Any], labels: Sequence[str]) -> list[str]:
+    """Return the name of the array to measure; ValueError where there are none or several."""
+    names = [name for name, x in arrays.items() if x.ndim > 1 and name not in labels]
+    names = [VECTORS] if VECTORS in arrays else names
+    if len(names) != 1:
+        listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
+        raise ValueError(
+            f"it holds {listed}; name the array to measure `vectors`, or open the file and pass "
+            "a dict of its layers (in the command: --vectors=NAME, or NAME,NAME)"
+        )
+    return names
 
 
 def _warn_of_unread(path: pathlib.Path, shape: tuple[int, ...], others: dict[str, Any]) -> None:
@@ -89,7 +107,7 @@ def _warn_of_unread(path: pathlib.Path, shape: tuple[int, ...], others: dict[str
         )
 
 
-def open_arrays(path: pathlib.Path) -> dict[str, Any]:
+def open_arrays(path: pathlib.Path, labels: Sequence[str]) -> dict[str, Any]:
     """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -105,6 +123,9 @@ def open_arrays(path: pathlib.Path) -> dict[str, Any]:
         with zipfile.ZipFile(path) as archive:
             check_members(archive.infolist())
         return dict(np.load(path, allow_pickle=False))
+    if suffix in COLUMNS:
+        check_file_size(path.stat().st_size)
+        return open_columns(path, labels, VECTORS)
     if suffix == ".safetensors":
         check_file_size(path.stat().st_size)
         return _open_safetensors(path)

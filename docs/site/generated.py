@@ -6,13 +6,14 @@
 """
 
 import dataclasses
+import functools
 import math
 import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from anisoscope.cli import flags
+from anisoscope.cli import flags, measure_file
 from anisoscope.config.measure_config import INPUT_KINDS
 from anisoscope.measurement.families.registry import FAMILIES, coordinates
 from anisoscope.measurement.quantity import Quantity
@@ -131,9 +132,9 @@ def list_group(config: Any, prefix: str, seen: set[type]) -> Iterator[str]:
         yield from list_group(inner, f"{prefix}{name}.", seen)
 
 
-def list_flags() -> Iterator[str]:
+def list_flags(known: dict[str, tuple[Any, str]] = flags.FLAGS) -> Iterator[str]:
     yield from ("| flag | meaning |", "| --- | --- |")
-    yield from (f"| `--{name}` | {escape(meaning)} |" for name, (_, meaning) in flags.FLAGS.items())
+    yield from (f"| `--{name}` | {escape(meaning)} |" for name, (_, meaning) in known.items())
     yield ""
 
 
@@ -147,6 +148,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "quantities": list_quantities,
     "settings": list_settings,
     "command": list_flags,
+    "files": functools.partial(list_flags, measure_file.FLAGS),
     "experiments": list_experiments,
 }
 

@@ -1,5 +1,5 @@
 """Blocks of code in a document, as Sybil finds them: Python is run, its output compared, commands
-are looked up.
+are looked up, and files measured.
 
 A block that cannot run here stands below a comment with the reason: <!-- skip: next "needs a
 network" -->.
@@ -18,7 +18,7 @@ from sybil.parsers.myst import CodeBlockParser, SkipParser
 
 from anisoscope.cli import flags
 from anisoscope.utils.errors import UserError
-from tests.program import ROOT
+from tests.program import ROOT, here
 
 PRINTED = "printed by the block before"
 SAVED = re.compile(r"Save this as `([\w.]+)`:\s*$")
@@ -49,9 +49,15 @@ def lines(text: str) -> list[str]:
 
 
 def shell(example: Example) -> None:
+    """Look commands up; measure files, which says what the next block of text may show."""
     for line in example.parsed.replace("\\\n", " ").splitlines():
         if words := shlex.split(VARIABLES.sub("", COMMENT.sub("", line))):
-            look_up(words)
+            if words[:2] == ["anisoscope", "measure"]:
+                done = here(*words[1:])
+                assert done.returncode == 0, done.stderr
+                example.namespace[PRINTED] = done.stdout
+            else:
+                look_up(words)
 
 
 def look_up(words: list[str]) -> None:

@@ -73,6 +73,7 @@ def names() -> dict:
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_blocks(path, checkout, monkeypatch):
     monkeypatch.chdir(checkout)
+    monkeypatch.setenv("COLUMNS", "80")
     document = DOCUMENTS.parse(path)
     document.namespace.update(names())
     for example in document.examples():

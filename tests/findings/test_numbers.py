@@ -25,7 +25,7 @@ NUMBER = re.compile(r"(?<!\w)[−-]?\d[\d,]*(?:\.\d+)?(?!\w)")
 SIZE = r" million| to 13 billion"  # of models: no result
 DECIMAL = re.compile(rf"(?<![\w.])[−-]?\d+\.\d+(?![\w.]*\d|{SIZE})")
 SECTIONS = {
-    "README.md": ("![Anisotropy over", "## The demo"),
+    "README.md": ("## What it found", "## When to use something else"),
 }
 
 

@@ -8,6 +8,7 @@ import h5netcdf
 import h5py
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from safetensors.flax import save_file as save_jax
@@ -62,6 +63,51 @@ def test_labels_keep_all_their_bits_and_bfloat16_is_read(tmp_path):
         found = convert.as_float32(file.vectors, "vectors")
         np.testing.assert_array_equal(found, np.asarray(vectors, np.float32))
         np.testing.assert_array_equal(file.clusters, np.arange(96))
+
+
+FRAME = pd.DataFrame(VECTORS[0], columns=[*"abcdef"])
+COLUMNS = {
+    "named.csv": lambda path: FRAME.assign(s=LABELS).to_csv(path, index=False),
+    "counted.csv": lambda path: pd.DataFrame(VECTORS[0]).to_csv(path, index=False),
+    "bare.csv": lambda path: np.savetxt(path, VECTORS[0], delimiter=","),
+    "a.parquet": lambda path: FRAME.assign(s=LABELS).to_parquet(path),
+    "lists.parquet": lambda path: pd.DataFrame({"x": [*VECTORS[0]], "s": LABELS}).to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_table_of_numbers_holds_a_vector_in_each_row(name, tmp_path):
+    COLUMNS[name](tmp_path / name)
+    clusters = None if name in ("counted.csv", "bare.csv") else "s"
+    file = vector_files.load_vectors(tmp_path / name, clusters=clusters)
+    np.testing.assert_array_equal(np.float32(file.vectors), VECTORS[0])
+    if clusters:
+        np.testing.assert_array_equal(file.clusters, LABELS)
+
+
+@pytest.mark.parametrize(
+    ("frame", "words"),
+    [
+        (FRAME.assign(place=LABELS), "column place holds whole numbers, and others fractions"),
+        (FRAME.assign(text="a", word="b"), "columns text, word hold no numbers; name labels by"),
+        (FRAME.rename(columns={"a": ""}), "pandas writes an index: write it with index=False"),
+        (FRAME[:0], "it has no rows"),
+    ],
+)
+def test_a_column_that_is_no_coordinate_is_refused(frame, words, tmp_path):
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(ValueError, match=words):
+        vector_files.load_vectors(tmp_path / "a.csv")
+
+
+def test_arrays_are_chosen_by_name(tmp_path):
+    np.savez(tmp_path / "a.npz", early=VECTORS[0], late=VECTORS[1], s=LABELS)
+    file = vector_files.load_vectors(tmp_path / "a.npz", ["late", "early"], "s")
+    assert [*file.vectors] == ["late", "early"]
+    np.testing.assert_array_equal(file.clusters, LABELS)
+    for names in ((["none"], "s"), (["late"], "none")):
+        with pytest.raises(ValueError, match="no array 'none'; it holds early, late, s"):
+            vector_files.load_vectors(tmp_path / "a.npz", *names)
 
 
 def test_other_labels_are_named_and_a_mask_is_read(tmp_path):
