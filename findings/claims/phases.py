@@ -3,7 +3,7 @@
     .venv/bin/python -m findings.claims.phases RUNS
 
 It reads RUNS/<text>_<seed> (experiments/symbol_frequencies.py) as far as they are measured, and
-writes phases.csv and contrasts.csv of findings/tables/symbol_frequencies.
+writes curves.csv, layers.csv, phases.csv and contrasts.csv of findings/tables/symbol_frequencies.
 
 **Claims**, after Li et al. (arXiv 2509.23024, second-hand; that each half is needed is this
 project's reading), written before a run was read. Where symbols are skewed and more than the width
@@ -126,6 +126,16 @@ def curves(tables: dict[tuple[str, int], xr.Dataset]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)[order]
 
 
+def layers(tables: dict[tuple[str, int], xr.Dataset]) -> pd.DataFrame:
+    """Return every quantity of every layer, without the null model, at every step of every run."""
+    names, parts = [name for name in QUANTITIES if not name.endswith("_excess")], []
+    for (text, seed), table in tables.items():
+        means = table[names].sel(statistic="mean", positions="all", drop=True)
+        frame = means.reset_coords(drop=True).to_dataframe().reset_index()
+        parts.append(frame.assign(text=text, seed=seed))
+    return pd.concat(parts, ignore_index=True)[["text", "seed", "step", "layer", *names]]
+
+
 def main(root: str) -> None:
     tables = read_runs(pathlib.Path(root))
     last = min(int(table.step.max()) for table in tables.values())
@@ -135,7 +145,8 @@ def main(root: str) -> None:
     ]
     phases = pd.DataFrame(read)
     judged = judge_phases(phases)
-    for name, frame in {"curves": curves(tables), "phases": phases, "contrasts": judged}.items():
+    frames = {"curves": curves(tables), "layers": layers(tables)}
+    for name, frame in (frames | {"phases": phases, "contrasts": judged}).items():
         joined_files.write_csv(frame, TABLES / f"{name}.csv")
     print(phases.round(3).to_string(), judged.round(3).to_string(), sep="\n\n")
 

@@ -1,8 +1,8 @@
-"""Draw findings/figures/phases.png: quantities over training, in texts with homophones.
+"""Draw quantities over training, and over depth at each checkpoint, in texts with homophones.
 
-    .venv/bin/python -m findings.scripts.phases_figure
+    .venv/bin/python -m findings.scripts.phases_figure    # findings/figures/phases*.png
 
-It reads findings/tables/symbol_frequencies/curves.csv (findings/claims/phases.py).
+It reads curves.csv and layers.csv of findings/tables/symbol_frequencies (findings/claims/phases.py).
 """
 
 import numpy as np
@@ -32,6 +32,9 @@ NOTE = (
     "Decoders of 0.2 million parameters, width 64, AdamW, rotary positions; means over 4 blocks. Thin: seeds; thick: "
     "their mean. Dashed: Gaussian cloud of the same spectrum. Step 0 is drawn at one half."
 )
+BY_LAYER = ("rankme_centered", "anisotropy", "alpha_req", "twonn")
+DEPTH_TEXT = "many_natural"
+DEPTH_NOTE = "Decoders of 0.2 million parameters; means over seeds. Layer 0: the embedding. Dashed: untrained."
 
 
 def draw(curves: pd.DataFrame) -> Figure:
@@ -60,6 +63,24 @@ def draw_text(ax: Axes, own: pd.DataFrame, column: str, color: str, words: str) 
     ax.plot(np.maximum(mean.index, 0.5), mean, color=color, label=words)
 
 
+def draw_depth(layers: pd.DataFrame) -> Figure:
+    """Draw four quantities over layers, a line for each checkpoint, the mean of the seeds."""
+    figure = style.new_figure(style.PAGE, 2.6)
+    axes = figure.subplots(1, 4, sharex=True)
+    steps = sorted(layers["step"].unique())
+    colors = style.depth_colormap()(np.linspace(0, 1, len(steps)))
+    titles = {column: title for title, (column, _) in PANELS.items()}
+    for ax, column in zip(axes, BY_LAYER, strict=True):
+        for step, color in zip(steps, colors, strict=True):
+            mean = layers[layers.step == step].groupby("layer")[column].mean()
+            dashed = "--" if step == 0 else "-"
+            ax.plot(mean.index, mean, dashed, color=color, label=f"step {step:,}", linewidth=1)
+        ax.set(title=titles[column].removesuffix(" (α-ReQ)"), xlabel="layer")
+    axes[2].set_title("α-ReQ")
+    style.legend(axes)
+    return figure
+
+
 def main() -> None:
     curves = pd.read_csv(TABLES / "curves.csv")
     counts = curves.groupby(["text", "step"])["seed"].transform("count")
@@ -67,6 +88,9 @@ def main() -> None:
     with style.context():
         title = "Training on texts with natural and with flattened frequencies"
         save_figure(draw(curves[counts == whole]), "phases", title, NOTE)
+        layers = pd.read_csv(TABLES / "layers.csv").query("text == @DEPTH_TEXT")
+        title = "Profiles over depth at each checkpoint, the text of 101 symbols"
+        save_figure(draw_depth(layers), "phases_depth", title, DEPTH_NOTE)
 
 
 if __name__ == "__main__":
