@@ -54,8 +54,6 @@ def list_quantities() -> Iterator[str]:
             f"Computed from {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
             "",
         )
-        if not family.quantities:
-            yield from ("It keeps vectors and no quantities.", "")
         for key, quantity in family.quantities.items():
             yield from describe_quantity(key, quantity)
 
