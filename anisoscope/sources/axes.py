@@ -126,6 +126,8 @@ def find_order(
             f"vectors of shape {shape} may be (layers, points, width) or (texts, tokens, width); "
             f"{ASK}"
         )
+    if callable(getattr(array, "measure", None)):
+        raise ValueError(f"vectors are a {type(array).__name__}; call its measure()")
     raise ValueError(
         f"vectors have shape {shape}; pass (points, width), or a list of layers of that shape"
     )

@@ -37,6 +37,8 @@ CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, *NO
 
 def find_modules(model: nn.Module, hook_points: Any) -> dict[str, nn.Module]:
     """Return {name: module} for names of modules, or for such a dict."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise UserError("torch.jit runs no hooks; record the module that was compiled")
     if not hook_points:
         raise UserError("hook_points is empty; pass names that model.named_modules() lists")
     if isinstance(hook_points, Mapping):

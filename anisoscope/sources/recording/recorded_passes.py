@@ -156,7 +156,8 @@ class Pass:
         expected = self.hook_points or self.reservoir.names or self.rows
         if different := sorted({*expected} ^ self.rows.keys()):
             where = "this pass" if different[0] in expected else "the first pass"
-            raise ValueError(f"hook point {different[0]} did not run in {where}; leave it out")
+            what = f"hook point {different[0]} did not run in {where}"
+            raise ValueError(f"{what}; leave it out, or record before the model is compiled")
         rows = {name: as_numpy(self.rows[name], name) for name in expected}
         for name, row_MD in rows.items():
             if not np.isfinite(row_MD).all():
@@ -201,8 +202,12 @@ def take_rows(x: Any, rows_M: np.ndarray, name: str) -> np.ndarray:
 
 def as_numpy(x: Any, name: str) -> np.ndarray:
     """Convert rows of any library to float32; ValueError where that would lose their differences."""
-    if hasattr(x, "detach") and str(x.dtype) == "torch.float32":
-        x = x.detach().cpu().numpy()
+    if hasattr(x, "detach") and str(x.dtype) == "torch.float32" and not x.is_meta:
+        try:
+            x = x.detach().cpu().numpy()
+        except RuntimeError:  # a tensor without storage
+            advice = "call the model outside of torch.func's transforms"
+            raise ValueError(f"{name} has no values to read; {advice}") from None
     if type(x) is not np.ndarray or x.dtype != np.float32:
         x = real_numbers(x, name)
         check_precision(x, name)
