@@ -189,7 +189,7 @@ def measure_text(
         changes["measure.families"] = families
     config = replace(config, changes)
     measure, joined = config.measure, load_model.tokens_per_position(loaded.model.config)
-    guards.check_window(loaded, config.window, 0)
+    guards.check_window(loaded, config.window)
     with report_stage("measure_model: reading the text"):
         tokens = token_windows.needed_tokens(config, joined)
         length = token_windows.CHARACTERS * config.window

@@ -129,7 +129,7 @@ def check_tokens(loaded: PretrainedModel, tokenizer: Any, tokens: Tokens) -> dic
     """Check the model and its tokenizer on the drawn texts, and return what tables record."""
     ids_N, longest_T = np.concatenate(tokens.ids), max(tokens.ids, key=len)
     guards.check_vocabulary(loaded, int(ids_N.max()))
-    guards.check_window(loaded, len(longest_T), 0)
+    guards.check_window(loaded, len(longest_T))
     return {
         "residual_stream": guards.check_final_norm(loaded, longest_T),
         "unknown_tokens": check_unknown(ids_N, tokenizer),

@@ -163,7 +163,7 @@ def make_side(
     tokens_N, _ = encode_text(text, tokenizer)
     if not tokens_N.size:
         raise UserError("the text is empty; pass a longer one")
-    guards.check_window(loaded, window, 0)
+    guards.check_window(loaded, window)
     guards.check_vocabulary(loaded, int(tokens_N.max()))
     length, attributes = int((window - frame) * len(sample) / tokens_N.size), loaded.attributes
     digest = attributes["weights_sha256"][:12]
