@@ -71,6 +71,8 @@ def is_named(x: Any) -> bool:
 
 def _as_rows(x: Any) -> Any:
     """Convert what has no shape, such as a column of Arrow, to an array or a list of layers."""
+    if callable(getattr(x, "measure", None)):
+        raise ValueError(f"vectors are a {type(x).__name__}; call its measure()")
     listed = hasattr(x, "__getitem__") and hasattr(x, "__len__") and len(x)
     if listed and getattr(x[0], "ndim", 0) > 1:
         return [*x]
@@ -126,8 +128,6 @@ def find_order(
             f"vectors of shape {shape} may be (layers, points, width) or (texts, tokens, width); "
             f"{ASK}"
         )
-    if callable(getattr(array, "measure", None)):
-        raise ValueError(f"vectors are a {type(array).__name__}; call its measure()")
     raise ValueError(
         f"vectors have shape {shape}; pass (points, width), or a list of layers of that shape"
     )
