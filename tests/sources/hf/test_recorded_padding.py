@@ -219,7 +219,7 @@ def test_numbers_that_are_not_finite_and_tensors_without_data_leave_a_pass_out()
     model, x = nn.Sequential(nn.Linear(4, 4)), torch.randn(3, 10, 4)
     left_out("0 has numbers that are not finite", model, ["0"], x * torch.inf)
     left_out("meta", model.to("meta"), ["0"], x.to("meta"))
-    with pytest.warns(DeprecationWarning):
+    with pytest.warns(DeprecationWarning, match=r"jit\.trace"):
         traced = torch.jit.trace(nn.Linear(4, 4), x)
     with pytest.raises(ValueError, match=r"torch\.jit runs no hooks"):
         anisoscope.record(traced, ["0"])
