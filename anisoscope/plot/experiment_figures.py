@@ -7,10 +7,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.analysis.contrasts import STEPS, TELLING
-from anisoscope.analysis.primary import BOTH, DIFFERS, NOTHING, ROLE, ROLES, WHERE, WITHIN
+from anisoscope.analysis.primary import BOTH, DIFFERS, NOTHING, OPEN, ROLE, ROLES, WHERE, WITHIN
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.plot import style
@@ -118,6 +119,12 @@ def format_pair(before: str, after: str) -> str:
 
 
 SETTLED = (DIFFERS, BOTH, WITHIN)  # drawn filled; undecided contrasts are hollow
+INK = "0.15"
+MARKS = {  # of verdicts
+    DIFFERS: {"marker": "o"},
+    WITHIN: {"marker": "s"},
+    OPEN: {"marker": "o", "markerfacecolor": "white"},
+}
 ENDS = ["before", "after", "at", "positions"]
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 
@@ -144,7 +151,7 @@ def primary_contrasts(compared: Compared) -> Figure | None:
     return figure
 
 
-def forest(table: pd.DataFrame) -> Figure:
+def forest(table: pd.DataFrame, title: str = "Prespecified changes") -> Figure:
     """Draw a row for each contrast under its conditions: change and interval over its margin."""
     table = table[table["verdict"] != NOTHING]
     groups = table.groupby(ENDS, sort=False)
@@ -162,7 +169,10 @@ def forest(table: pd.DataFrame) -> Figure:
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
     style.name_rows(ax, labels, bold)
     ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
-    style.title(figure, "Prespecified changes")
+    look = {"color": INK, "linestyle": "none", "markersize": 4}
+    marks = [Line2D([], [], label=word, **mark, **look) for word, mark in MARKS.items()]
+    figure.legend(handles=marks, loc="outside lower right", ncols=len(MARKS))
+    style.title(figure, title)
     return figure
 
 
@@ -183,7 +193,7 @@ def _draw_change(ax: Axes, row, place: int) -> None:
     value, *ends = np.array([row.change, row.low, row.high]) / row.margin
     look = {"marker": "s" if row.verdict == WITHIN else "o", "markersize": 4, "linewidth": 1.1}
     settled = row.verdict in SETTLED
-    style.draw_row(ax, place, value, ends, "0.15", settled, label=row.verdict, **look)
+    style.draw_row(ax, place, value, ends, INK, settled, label=row.verdict, **look)
     right = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": style.FOOTER}
     ax.text(
         1.02, place, f"{format_interval(row.change, row.low, row.high)}  {row.verdict}", **right
@@ -191,7 +201,7 @@ def _draw_change(ax: Axes, row, place: int) -> None:
 
 
 def format_interval(value: float, low: float, high: float) -> str:
-    """Format a value and its interval, if it has one, with three digits."""
-    parts = [f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}" for x in (value, low, high)]
+    """Format a value and its interval, if it has one, with three decimals."""
+    parts = [f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3f}" for x in (value, low, high)]
     text = f"{parts[0]} [{parts[1]}, {parts[2]}]" if np.isfinite(low) else parts[0]
     return text.replace("-", "\N{MINUS SIGN}")

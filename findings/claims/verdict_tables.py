@@ -26,6 +26,12 @@ from findings.claims.effects_figure import effects
 from findings.claims.verdicts import count, verdicts
 from findings.scripts.shared_tables import FIGURES, MODELS, RESULTS
 
+TITLES = {  # of the figures of primary contrasts
+    "mask_ablations": "The objective changes the geometry more than the mask",
+    "interventions": "A penalty, a reward and centered queries change how anisotropy grows",
+    "optimizer_ablations": "The optimizer changes the geometry at equal loss",
+    "position_ablations": "Under Muon, learned positions make decoders more anisotropic",
+}
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 
 
@@ -60,7 +66,7 @@ def main(arguments: list[str]) -> None:
     with style.context():
         for folder in (RESULTS / name for name in ABOUT["folders"]):
             if len(named := on_disk.read_primary(folder)):
-                figure = plots.forest(named)
+                figure = plots.forest(named, TITLES.get(folder.name, "Prespecified changes"))
                 figure.savefig(FIGURES / f"{folder.name}_primary.png", dpi=150)
         effects(frame).savefig(FIGURES / "verdicts.png", dpi=150)
     print(count(frame).to_string())

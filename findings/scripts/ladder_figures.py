@@ -48,7 +48,8 @@ SIZE_NOTE = (
     "dotted: the smallest bell of interest. A bell from block 1 needs 3 blocks."
 )
 BITS_NOTE = (
-    "Each point is a checkpoint, a mean over seeds; training goes to the right. Dashed: Gaussian "
+    "Decoders with learned positions. Each point is a checkpoint, a mean over seeds; training goes "
+    "to the right. Dashed: Gaussian "
     "clouds of the same covariance. Attention entropy is in nats. The first steps, above "
     "{most:g} bits, are not shown."
 )
@@ -107,7 +108,8 @@ def draw_bits(steps: pd.DataFrame) -> Figure:
     axes[0, 0].invert_xaxis()
     for ax in axes[-1]:
         ax.set_xlabel("validation loss (bits)")
-    axes[0, 0].legend(title="parameters")
+    handles, labels = style.legend_entries([axes[0, 0]])
+    figure.legend(handles, labels, title="parameters", loc="outside center right")
     return figure
 
 
@@ -116,8 +118,9 @@ def main() -> None:
     runs = pd.read_csv(FOLDER / "runs.csv").merge(state)
     steps = pd.read_csv(FOLDER / "steps.csv")
     with style.context():
-        save_figure(draw_sizes(runs), "ladder_size", "What changes with size", SIZE_NOTE)
-        title = "Decoders with learned positions over their loss"
+        title = "Larger decoders drift farther, and none has a bell"
+        save_figure(draw_sizes(runs), "ladder_size", title, SIZE_NOTE)
+        title = "At equal loss, from 220k parameters on, larger decoders drift farther"
         save_figure(draw_bits(steps), "ladder_bits", title, BITS_NOTE.format(most=MOST))
 
 

@@ -6,6 +6,7 @@
 import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from findings.scripts.head_figures import draw_models, draw_points, draw_spectrum, draw_weights
@@ -15,8 +16,17 @@ NULLS = {  # quantity: of its null models, the words
     "anisotropy": {"isotropic": "isotropic", "capped": "first direction\ncapped"},
     "mean_cosine": {"flipped": "random signs"},
 }
+TITLES = {
+    "cosine": "Mean cosine is higher in decoders, and the first token does not make it",
+    "dimension": "Models lie near far fewer dimensions than their spectra fill",
+    "nulls": "One direction makes decoders anisotropic; a common vector makes cosines high",
+    "spectra": "Inside decoders one eigenvalue holds nearly all of the variance",
+    "points": "In decoders the first component tells the first token from all others",
+    "heads": "Some heads of decoders give the first token most of their attention, none of encoders does",
+}
 GAUSSIAN = {"twonn": {"gaussian": "Gaussian cloud,\nsame spectrum"}}
-NOTE = "8 windows of 256 tokens of enwik8, 2,048 vectors. Bands: 95 % intervals."
+SAMPLE = "8 windows of 256 tokens of enwik8, 2,048 vectors."
+BANDS = f"{SAMPLE} Bands: 95 % intervals."
 
 
 def draw_cosine(tables: dict[str, xr.Dataset]) -> Figure:
@@ -33,7 +43,9 @@ def draw_cosine(tables: dict[str, xr.Dataset]) -> Figure:
     return figure
 
 
-def draw_profiles(tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]]) -> Figure:
+def draw_profiles(
+    tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]], logarithmic: bool = False
+) -> Figure:
     """Draw a row for each quantity: each model by layer, and dashed its null models."""
     figure = style.new_figure(style.PAGE, 1.1 + 1.6 * len(rows))
     axes = figure.subplots(len(rows), len(tables), sharey="row", sharex="col", squeeze=False)
@@ -48,11 +60,15 @@ def draw_profiles(tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]]
                 excess = own[f"{quantity}_excess"].sel(null=null, statistic="mean")
                 ax.plot(own.layer, mean - excess, "--", color=color, label=words)
             axes[0, [*tables].index(name)].set_title(NAMES[name])
-        panel_axes.fit_limits(row, zero=True)
+        if logarithmic:
+            panel_axes.fit_logarithmic(row)
+        else:
+            panel_axes.fit_limits(row, zero=True)
         row[0].set_ylabel(style.wrap(style.variable_label(table[quantity]), 1.4, 8))
         style.label_ends(row[-1], 0.9)
     for ax in axes[-1]:
         ax.set_xlabel("layer")
+        ax.xaxis.set_major_locator(MaxNLocator(3, integer=True))
     return figure
 
 
@@ -69,15 +85,15 @@ def main() -> None:
     heads = draw_models("heads", draw_weights, "block", 2.8, False)
     words = "mean weight on the first token"
     heads.colorbar(heads.axes[-1].images[0], ax=heads.axes, label=words)
-    for name, title, figure in (
-        ("cosine", "Mean cosine over depth", draw_cosine(tables)),
-        ("dimension", "Dimension by layer", draw_profiles(tables, GAUSSIAN)),
-        ("nulls", "Anisotropy and mean cosine by layer", draw_profiles(tables, NULLS)),
-        ("spectra", "Eigenvalues of five layers, all positions", spectra),
-        ("points", "Layer of largest anisotropy, first two components", points),
-        ("heads", "Attention sinks by head and block", heads),
-    ):
-        save_figure(figure, f"models_{name}", title, NOTE)
+    dimension, nulls = draw_profiles(tables, GAUSSIAN, True), draw_profiles(tables, NULLS)
+    for name, figure in {
+        "cosine": draw_cosine(tables),
+        "dimension": dimension,
+        "nulls": nulls,
+    }.items():
+        save_figure(figure, f"models_{name}", TITLES[name], BANDS)
+    for name, figure in {"spectra": spectra, "points": points, "heads": heads}.items():
+        save_figure(figure, f"models_{name}", TITLES[name], SAMPLE)
 
 
 if __name__ == "__main__":

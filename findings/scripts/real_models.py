@@ -71,5 +71,5 @@ if __name__ == "__main__":
     bell = bells(table)
     joined_files.write_csv(bell, MODELS / "bells.csv")
     with style.context():
-        save_figure(bell_figure.draw(table, bell), "real_models", bell_figure.TITLE)
+        save_figure(bell_figure.draw(table), "real_models", bell_figure.TITLE)
     print(bell.round(3).to_string(index=False))
