@@ -73,6 +73,7 @@ format: $(VENV)
 	$(BIN)/ruff check --fix .
 
 bench: .venv-bench .venv-dadapy
+	.venv-bench/bin/python -m benchmarks.speed
 	.venv-bench/bin/python -m benchmarks.train_step
 	.venv-bench/bin/python -m benchmarks.metrics
 	.venv-bench/bin/python -m benchmarks.metrics --panel
