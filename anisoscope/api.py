@@ -40,6 +40,7 @@ def measure_model(
     batches: int | None = None,
     special_tokens: bool = False,
     dtype: str = "float32",
+    device: str | None = None,
     batch_size: int = 8,
     padding: Literal["left", "right"] | None = None,
     pool: str | Sequence[str] = (),
@@ -68,6 +69,8 @@ def measure_model(
         special_tokens: begin and end every window or text as the tokenizer begins and ends a text.
         dtype: in which the model computes: "float32", "bfloat16" or "float16". A model in memory
             keeps its own. Measurements are always in float32.
+        device: where a model opened by name computes, such as "cuda", "cuda:1" or "auto", which
+            spreads it over all; by default the CPU. A model in memory stays where it is.
         batch_size: windows in one forward pass, or texts with as many tokens in all.
         padding: "left" or "right" reads each text by itself, cut to the window. Lines of a file are
             texts. They are padded only where that changes no vector: both sides are the same.
@@ -102,6 +105,7 @@ def measure_model(
         "window": window,
         "special_tokens": special_tokens,
         "pretrained.dtype": str(dtype).removeprefix("torch."),
+        "pretrained.device_map": None if device is None else str(device),
         "pretrained.batch_size": batch_size,
         "measure.points": points,
         "measure.batches": batches,
@@ -118,7 +122,7 @@ def compare_models(
     b: Model,
     texts: str | os.PathLike[str] | Iterable[str],
     *,
-    revisions: tuple[str | None, str | None] = (None, None),
+    revision: str | tuple[str | None, str | None] | None = None,
     seed: int = 0,
     window: int = 256,
     points: int = 4096,
@@ -137,7 +141,8 @@ def compare_models(
         a: the first model, as for `measure_model`; one in memory as (model, tokenizer).
         b: the second.
         texts: as for `measure_model`; joined by blank lines, and pieces are drawn at random.
-        revisions: those of `a` and `b`, such as ("step1000", "step143000") of one model.
+        revision: as for `measure_model`, of both models; or a pair, that of `a` and that of `b`,
+            such as ("step1000", "step143000") of one model.
         seed: random seed that selects pieces and points, and of the null model.
         window: mean number of tokens in a piece, for the model with the shorter tokens.
         points: number of points in each cloud.
@@ -177,7 +182,7 @@ def compare_models(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
-        return two_pretrained.compare_pretrained((a, b), texts, revisions, labels, settings)
+        return two_pretrained.compare_pretrained((a, b), texts, revision, labels, settings)
 
 
 def open_run(
@@ -233,8 +238,8 @@ def trainer_callback(
     Args:
         hook_points: names of modules, as for `record`.
         folder: as for `measure_step`.
-        every: steps between tables. That of step s holds the passes that make step s + 1, in
-            training mode.
+        every: steps between tables, with a table of the last step too. That of step s holds the
+            passes that make step s + 1, in training mode.
         on: "step"; or "evaluate": a table of all passes of each evaluation, without dropout. Of
             several sets of texts at a step, the first is measured.
         points: maximum number of vectors in a cloud.

@@ -5,6 +5,7 @@ from typing import Any
 import pandas as pd
 import xarray as xr
 
+from anisoscope.measurement.families.registry import find_family, quantities
 from anisoscope.results.derived import NULL, excess_name
 from anisoscope.results.join import tidy
 
@@ -71,6 +72,8 @@ def select_values(
     names = [str(name) for name in table.data_vars if not str(name).endswith(excess_name(""))]
     if quantity not in names:
         advice = "; pass null= for an excess" if quantity in table else ""
+        if quantity in quantities():
+            advice = f"; it is measured by families={find_family(quantity)!r}"
         raise ValueError(
             f"{quantity!r} is not a quantity of the table, which has {', '.join(names)}{advice}"
         )

@@ -208,17 +208,19 @@ def make_measure(
     layer_names: Sequence[str] | None = None,
     folds: int = 8,
     seed: int = 0,
+    metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
 ) -> Callable[[Params], xr.Dataset]:
     """Make a compiled function that measures the output of a JAX function for any parameters.
 
     Args:
-        function: (params, tokens) -> activations (layers, windows, T, width).
+        function: (params, tokens) -> activations (layers, windows, T, width), or a list of layers.
         tokens: (windows, …) of any kind; whole windows are resampled.
         families: as for `measure`.
         nulls: as for `measure`.
         layer_names: names of the layers; by default they are numbered from 0.
         folds: maximum number of folds of whole windows to resample; 1: no intervals.
         seed: random seed of the null models.
+        metrics: your own functions of a cloud, as for `measure`.
 
     Returns:
         A function of params that returns a Dataset like that of `measure`.
@@ -238,16 +240,12 @@ def make_measure(
     """
     kinds = array_checks.VECTOR_INPUTS
     settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
+    user_metrics.check_metrics(metrics or {})
     compute, windows = jax.jit(function), len(tokens)
 
     def measure_params(params: Params) -> xr.Dataset:
         with library_call():
-            vectors = compute(params, tokens)
-            if not isinstance(vectors, jax.Array):
-                kind = type(vectors).__name__
-                raise ValueError(
-                    f"the function returns a {kind}; return one array, jnp.stack(layers)"
-                )
+            vectors = _stack_layers(compute(params, tokens))
             if vectors.ndim != 4 or vectors.shape[1] != windows or 0 in vectors.shape:
                 raise ValueError(
                     f"the function returns shape {vectors.shape}; "
@@ -262,9 +260,28 @@ def make_measure(
             values, attributes = array_chunks.measure_chunks(
                 clouds, [chunk], settings, key=jax.random.key(seed)
             )
-        return make_table(values, settings, attributes | {"windows": windows}, layer_names)
+            table = make_table(values, settings, attributes | {"windows": windows}, layer_names)
+            if metrics:
+                layers = clouds.layers
+                table = user_metrics.add_metrics(table, metrics, layers, [chunk], settings)
+        return table
 
     return measure_params
+
+
+def _stack_layers(found: Any) -> jax.Array:
+    """Return activations as one array; ValueError where they are neither that nor a list of layers."""
+    if isinstance(found, list | tuple) and all(isinstance(x, jax.Array) for x in found):
+        if len({x.shape for x in found}) == 1:
+            return jax.numpy.stack(found)
+        raise ValueError(
+            f"the function returns shapes {[x.shape for x in found]}; return one shape"
+        )
+    if not isinstance(found, jax.Array):
+        raise ValueError(
+            f"the function returns a {type(found).__name__}; return an array, or a list of layers"
+        )
+    return found
 
 
 def measure_layers(

@@ -149,15 +149,17 @@ def test_a_function_is_one_program_for_all_parameters():
 
     def function(table, tokens):
         traces.append(1)
-        return jnp.stack([table[tokens], jnp.tanh(table[tokens])])
+        return [table[tokens], jnp.tanh(table[tokens])]
 
-    measure_params = make_measure(function, tokens, families="similarity", folds=4)
+    own, options = {"first": lambda cloud: cloud[0, 0]}, {"families": "similarity", "nulls": ()}
+    measure_params = make_measure(function, tokens, folds=4, metrics=own, **options)
     for seed in range(2):
         table = jax.random.normal(jax.random.key(seed), (9, WIDTH))
         found = measure_params(table)
         assert len(traces) == 1
         plain = np.asarray(function(table, tokens)).reshape(2, -1, WIDTH)
         traces.pop()
+        np.testing.assert_allclose(value(found, "first"), plain[:, 0, 0], rtol=1e-6)
         for name in ("drift", "mean_cosine"):
             expected = [getattr(reference, name)(cloud) for cloud in plain]
             np.testing.assert_allclose(value(found, name), expected, rtol=1e-4)

@@ -135,7 +135,11 @@ def test_queries_and_keys_that_cannot_be_measured_are_refused(keys, options, wor
 
 
 def test_a_function_that_is_not_finite_or_no_array_is_refused():
-    for found, words in (([CLOUDS], "returns a list; return one array"), (None, "a NoneType; ")):
+    for found, words in (
+        ({"a": CLOUDS}, "returns a dict; return an array, or a list of layers"),
+        ([CLOUDS, CLOUDS[0]], r"returns shapes \[\(2, 96, .*; return one shape"),
+        (None, "a NoneType; "),
+    ):
         with pytest.raises(ValueError, match=words):
             make_measure(lambda *_, found=found: found, np.zeros((8, 12)))({})
     x = jnp.asarray(CLOUDS.reshape(2, 8, 12, WIDTH), jnp.float32)

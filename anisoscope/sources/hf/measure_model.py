@@ -160,6 +160,8 @@ def open_model(
         loaded = load_model.load_model(location, config.pretrained)
     elif revision is not None:
         raise UserError("revision is for a hub name or a local folder, but the model is in memory")
+    elif config.pretrained.device_map is not None:
+        raise UserError("device is for a hub name or a local folder; a model in memory has its own")
     else:
         loaded = model_in_memory(model, tokenizer)
         name = f"{getattr(model, 'name_or_path', None) or type(model).__name__}, {MEMORY}"

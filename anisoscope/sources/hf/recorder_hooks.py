@@ -9,6 +9,7 @@ import contextlib
 import functools
 import inspect
 import itertools
+import re
 import sys
 import threading
 import weakref
@@ -36,7 +37,10 @@ CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, *NO
 
 
 def find_modules(model: nn.Module, hook_points: Any) -> dict[str, nn.Module]:
-    """Return {name: module} for names of modules, or for such a dict."""
+    """Return {name: module} for names of modules, or for such a dict.
+
+    A * stands for any part of a name between two dots: `blocks.*` is all blocks, and no more.
+    """
     if isinstance(model, torch.jit.ScriptModule):
         raise UserError("torch.jit runs no hooks; record the module that was compiled")
     if not hook_points:
@@ -45,11 +49,16 @@ def find_modules(model: nn.Module, hook_points: Any) -> dict[str, nn.Module]:
         return dict(hook_points)
     names = [hook_points] if isinstance(hook_points, str) else [*hook_points]
     modules = {name: module for name, module in model.named_modules() if name}
-    if unknown := [name for name in names if name not in modules]:
+    found = {name: [x for x in modules if _is_called(x, name)] for name in names}
+    if unknown := [name for name in names if not found[name]]:
         some = ", ".join(itertools.islice(modules, 8))
         what = f"{type(model).__name__} has no module {unknown[0]!r}"
         raise UserError(f"hook_points: {what}; it has {some} …")
-    return {name: modules[name] for name in names}
+    return {name: modules[name] for name in itertools.chain(*found.values())}
+
+
+def _is_called(name: str, pattern: str) -> bool:
+    return re.fullmatch(re.escape(pattern).replace(r"\*", "[^.]*"), name) is not None
 
 
 def enclosing_modules(model: nn.Module, module: nn.Module) -> Iterator[nn.Module]:

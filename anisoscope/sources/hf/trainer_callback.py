@@ -22,6 +22,7 @@ class MeasureCallback(transformers.TrainerCallback):
         self.hook_points, self.folder = hook_points, user_path(folder)
         self.every, self.on, self.points, self.options = every, on, points, options
         self.stack, self.recorder, self.step = contextlib.ExitStack(), None, 0
+        self.due = False  # whether this step gets a table
         self.evaluated = -1  # the step of the last evaluation
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -40,10 +41,12 @@ class MeasureCallback(transformers.TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         self.step = state.global_step
-        self._listen(self.on == "step" and self.step % self.every == 0)
+        due = self.step % self.every == 0 or self.step == state.max_steps - 1
+        self.due = self.on == "step" and due
+        self._listen(self.due)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if self.on == "step" and self.step % self.every == 0:
+        if self.due:
             self._write(self.step)  # recorded before the update of this step
         self._listen(self.on == "evaluate")
 

@@ -191,13 +191,14 @@ def reads_bytes(name: str, tokenizer: Any) -> bool:
 def compare_pretrained(
     models: tuple[Any, Any],
     texts: Any,
-    revisions: tuple[str | None, str | None],
+    revision: str | tuple[str | None, str | None] | None,
     labels: tuple[str, str] | None,
     settings: dict[str, Any],
 ) -> xr.Dataset:
     """Compare two models as `anisoscope.compare_models` documents."""
     with as_arguments(), load_model.quiet(), contextlib.ExitStack() as modes:
-        for name, pair in {"labels": labels or ("", ""), "revisions": revisions}.items():
+        revisions = (revision, revision) if isinstance(revision, str | None) else revision
+        for name, pair in {"labels": labels or ("", ""), "revision": revisions}.items():
             if isinstance(pair, str) or len(pair) != 2:
                 raise UserError(f"{name} is {pair!r}; pass two, one of each model")
         text = read_texts(texts)

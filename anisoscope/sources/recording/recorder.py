@@ -229,10 +229,10 @@ def record(
     Args:
         model: a torch.nn.Module; or a function, such as one of JAX, called as `recorder(…)` with
             the same outputs, also inside of `jax.jit`.
-        hook_points: for a module, names of submodules or {name: submodule}. Each must run once per
-            pass and return (batch, tokens, width) or (batch, width), as its only or first output.
-            For a function, a callable that maps its output to {name: array}. All have one shape and
-            read the same sequences.
+        hook_points: for a module, names of submodules, such as "blocks.*" for all blocks, or
+            {name: submodule}. Each must run once per pass and return (batch, tokens, width) or
+            (batch, width), as its only or first output. For a function, a callable that maps its
+            output to {name: array}. All have one shape and read the same sequences.
         to: a new file that ends with .nc, written at the end; None: no file.
         points: maximum number of rows kept.
         seed: seed of the sample.

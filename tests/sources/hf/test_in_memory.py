@@ -157,6 +157,7 @@ FRAMED = {"tokenizer": tiny_models.tokenizer(framed=True), "special_tokens": Tru
         ({"pool": "mean", "nulls": "shuffled"}, "'shuffled' cannot be made of separate texts"),
         ({"pool": "mean", "families": "attention"}, "'attention' cannot be measured of separate"),
         ({"revision": "step0"}, "the model is in memory"),
+        ({"device": "cpu"}, "device is for a hub name or a local folder"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(valid, changes, words):

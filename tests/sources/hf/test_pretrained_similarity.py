@@ -189,7 +189,7 @@ def test_two_models_by_name_and_texts(world, training):
     read, tokenizer = [(world / "text.txt").read_text()], tiny_models.tokenizer()
     options = {"window": 16, "points": 64, "batches": 1}
     revisions = ("step20", "step60")
-    steps = anisoscope.compare_models(training, training, read, revisions=revisions, **options)
+    steps = anisoscope.compare_models(training, training, read, revision=revisions, **options)
     assert (steps.attrs["first"], steps.attrs["second"]) == ("training0@step20", "training0@step60")
     assert steps.sizes["layer"] == steps.sizes["other_layer"] == 4
     unlike = steps.cka_unbiased.sel(statistic="mean", positions="all").values
@@ -213,7 +213,7 @@ def test_two_models_by_name_and_texts(world, training):
         ({"texts": [""]}, "empty"),
         ({"window": 300}, "this model has 64 positions; lower window"),
         ({"labels": ("a",)}, "labels is .*; pass two"),
-        ({"revisions": "ab"}, "revisions is 'ab'; pass two"),
+        ({"revision": ("a",)}, r"revision is \('a',\); pass two"),
     ],
 )
 def test_two_models_are_checked_as_one_is(change, words):

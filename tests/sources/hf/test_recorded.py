@@ -75,8 +75,12 @@ def test_checkpointing_counts_once_and_a_pass_without_the_hook_point_not_at_all(
         for found in passes(model, 2):
             found.loss.backward()  # which computes the blocks again
         assert recorder.rows == 2 * 37
-    with pytest.raises(ValueError, match=r"has no module 'transformer\.h\.9'"):
-        anisoscope.record(model, ["transformer.h.9"])
+    for name in ("transformer.h.9", "transformer.h.9*"):
+        with pytest.raises(ValueError, match=f"has no module {name!r}".replace("*", r"\*")):
+            anisoscope.record(model, [name])
+    found = anisoscope.record(model, ["transformer.h.*", "transformer.wte"]).hook_points
+    blocks = [f"transformer.h.{n}" for n in range(len(model.transformer.h))]
+    assert [*found] == [*blocks, "transformer.wte"]
     with pytest.raises(ValueError, match="hook_points is empty"):
         anisoscope.record(model)
     with anisoscope.record(model.transformer, {"head": model.lm_head}) as recorder:
@@ -111,7 +115,7 @@ def test_a_callback_of_the_trainer_writes_a_table_a_step(tmp_path, on):
     trainer = make_trainer(tmp_path, callback)
     trainer.train()
     table = joined_files.read_table(tmp_path / "tables" / "results.nc")
-    assert table.step.values.tolist() == ([0, 2, 4] if on == "step" else [3, 6])
+    assert table.step.values.tolist() == ([0, 2, 4, 5] if on == "step" else [3, 6])
     assert table.sizes["layer"] == 2
     drift = table.drift.sel(statistic="mean", positions="all")
     assert np.ptp(drift.values, axis=0).min() > 0  # it learns
