@@ -103,12 +103,12 @@ def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str
     """Keep axis names only at the lowest panels, and on the left if panels share a scale."""
     full = all(ax.axison for ax in grid.flat)  # else columns end in different rows
     for column in grid.T:
-        drawn = [ax for ax in column if ax.lines]
-        for ax in drawn[:-1]:
+        axes = [ax for ax in column if ax.lines]
+        for ax in axes[:-1]:
             ax.set_xlabel("")
             ax.tick_params(labelbottom=not full)
-        if drawn and not column[-1].lines and any(ax.lines for ax in grid[-1]):
-            drawn[-1].set_xlabel("")  # of a middle row; its numbers stay
+        if axes and not column[-1].lines and any(ax.lines for ax in grid[-1]):
+            axes[-1].set_xlabel("")  # of a middle row; its numbers stay
     for ax in grid[:, 1:].flat if spec.scale in ("figure", "row") else ():
         ax.tick_params(labelleft=False)
     if QUANTITY in (spec.rows, spec.columns) and not spec.label:
