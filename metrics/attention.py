@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float
 from anisoscope.metrics.cloud import AnyArray, Scalar, largest, product
 
 # scores computed at once on a CPU (at least one window's), so that their arrays fit a core's cache
-AT_ONCE = 2**16
+SCORES_AT_ONCE = 2**16
 
 
 class AttentionSums(NamedTuple):
@@ -108,7 +108,7 @@ def attention_sums(
         square_T = jnp.where(visible_TT, jnp.square(e_TT - row_mean_T[:, None]), 0.0).sum(axis=1)
         return row_mean_T, square_T, *_row_sharpness(e_TT, visible_TT, chooses_1T[0])
 
-    windows, at_once = len(q_BTK), max(1, AT_ONCE // visible_TT.size)
+    windows, at_once = len(q_BTK), max(1, SCORES_AT_ONCE // visible_TT.size)
     at_once = min(windows, at_once) if jax.default_backend() == "cpu" else windows
     window_sums = jax.lax.map(
         read_window, (q_BTK, k_BTK - mean_k_K[None, None]), batch_size=at_once

@@ -30,7 +30,9 @@ from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 from anisoscope.metrics.neighbors import count_in_groups, rounding
 
-ROUNDING = 2e-6  # share of the squared mean of squared distances: less variance counts as none
+LEAST_VARIANCE = (
+    2e-6  # share of the squared mean of squared distances: less variance counts as none
+)
 
 
 class Alignment(NamedTuple):
@@ -78,7 +80,8 @@ def align_prepared(
     )
     # where distances are equal, only rounding varies
     least_x_R, least_y_R = (
-        ROUNDING * 4 * count_R * jnp.square(sum_R) / (count_R - 1) for sum_R in (sum_x_R, sum_y_R)
+        LEAST_VARIANCE * 4 * count_R * jnp.square(sum_R) / (count_R - 1)
+        for sum_R in (sum_x_R, sum_y_R)
     )
     known_R = (self_x_R > least_x_R) & (self_y_R > least_y_R) & (count_R > 2)
     rsa_R = jnp.clip(shared_R / jnp.sqrt(self_x_R * self_y_R), -1.0, 1.0)
@@ -103,7 +106,7 @@ def _about_mean(x_PD: Float[Array, "P D"], keep_RP: Float[Array, "R P"]) -> tupl
 
 
 # singular values below this share of the largest, with coordinates scaled alike, are rounding
-SMALLEST = 1e-5
+LEAST_DIRECTION = 1e-5
 
 
 class Linear(NamedTuple):
@@ -140,7 +143,7 @@ def column_basis(x_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> B
     for _ in range(2):
         x_PD = product(x_PD, eigh(product(x_PD.T, x_PD))[1])
         size_D = jnp.linalg.norm(x_PD, axis=0)
-        kept_D = size_D > SMALLEST * largest(size_D)
+        kept_D = size_D > LEAST_DIRECTION * largest(size_D)
         x_PD = jnp.where(
             kept_D[None], x_PD / jnp.where(kept_D, size_D, 1.0)[None], nan_unless(x_PD, 0.0)
         )
@@ -166,7 +169,7 @@ def explain_variance(
     return Linear(score_R, adjusted_R)
 
 
-AT_ONCE = 32  # points whose distances to all others exist at once
+RANKED_AT_ONCE = 32  # points whose distances to all others exist at once
 # share of the squared distance of a nearest point: with more rounding, distances are subtracted
 VAGUE = 1e-3
 
@@ -226,7 +229,7 @@ def part_imbalance(
         )
         return vague_P.at[i_C].set(False), rank_PN.at[i_C].set(found_CN)
 
-    together = min(AT_ONCE, points)
+    together = min(RANKED_AT_ONCE, points)
     rank_PN, vague_P = jax.lax.map(by_products, jnp.arange(points), batch_size=together)
     state = vague_P & first_P, rank_PN
     rank_PN = jax.lax.while_loop(lambda state: state[0].any(), by_subtraction, state)[1]

@@ -22,8 +22,8 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.neighbors import Neighbors
 
-BLOCK = 256  # points that are multiplied at once
-RESIDUE = 1e-4  # share of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
+POINTS_AT_ONCE = 256  # points that are multiplied at once
+LEAST_HSIC = 1e-4  # share of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
 
 
 class Cka(NamedTuple):
@@ -37,7 +37,7 @@ class PreparedCloud(NamedTuple):
     """A cloud, or N of them, prepared for CKA: results that depend on one cloud alone."""
 
     x_PD: Float[Array, "*N P D"]  # centered and scaled
-    # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below RESIDUE of the first
+    # |X^T X|_F^2 and n (n - 3) HSIC_1(K, K); the second NaN below LEAST_HSIC of the first
     energy_2R: Float[Array, "*N 2 R"]
 
 
@@ -147,7 +147,7 @@ def prepare_cloud(x_PD: Points, keep_RP: Float[AnyArray, "R P"]) -> PreparedClou
     x_PD = x_PD / jnp.abs(x_PD).max()  # float32 holds its fourth power; all points equal: NaN
     x_PD = only(x_PD, keep_RP[0] > 0)
     biased_R, unbiased_R = cross_energy(x_PD, x_PD, keep_RP)
-    known_R = unbiased_R > RESIDUE * biased_R
+    known_R = unbiased_R > LEAST_HSIC * biased_R
     return PreparedCloud(x_PD, jnp.stack([biased_R, jnp.where(known_R, unbiased_R, jnp.nan)]))
 
 
@@ -208,7 +208,7 @@ def _fold_products(
     if folds == 1:
         return (x_PD.T @ y_PE)[None]
     fold_P = jnp.where(member_JP.any(axis=0), member_JP.argmax(axis=0), folds)
-    block = min(BLOCK, points)
+    block = min(POINTS_AT_ONCE, points)
     blocks = -(-points // block)
     padding = (0, blocks * block - points)
     order_P = jnp.pad(jnp.argsort(fold_P), padding)

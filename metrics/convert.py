@@ -24,7 +24,7 @@ HINTS = {
     "c": "; pass their real part",
     "O": "; pass them as .astype('float32')",
 }
-SMALLEST, LARGEST = 1e-16, 1e16  # largest coordinates whose squares float32 holds
+SMALLEST_SQUARED, LARGEST_SQUARED = 1e-16, 1e16  # largest coordinates whose squares float32 holds
 
 
 @runtime_checkable
@@ -211,7 +211,9 @@ def matrix(x: ArrayLike, about_mean: bool = True, any_size: bool = True, what: s
     x_PD = x.astype(jnp.float32)
     # a CPU treats a float below 1e-38 as 0
     bits = (jax.lax.bitcast_convert_type(x_PD, jnp.uint32) & 0x7FFFFFFF).max()
-    least, most = np.float32((1e-30, 1e38) if any_size else (SMALLEST, LARGEST)).view(np.uint32)
+    least, most = np.float32(
+        (1e-30, 1e38) if any_size else (SMALLEST_SQUARED, LARGEST_SQUARED)
+    ).view(np.uint32)
     sized = (bits == 0) | (least <= bits) & (bits <= most)
     read_PD = scale_to_unit(x_PD) if any_size else x_PD
     return jnp.where(sized & keeps_spread(x, x_PD), read_PD, jnp.nan)
@@ -239,7 +241,7 @@ def as_matrix(x: Any, what: str, about_mean: bool, any_size: bool) -> np.ndarray
         with np.errstate(over="ignore"):
             x = _wide(x) - _wide(x).mean(axis=0)
     largest = float(np.abs(x).max())
-    if any_size and 0 < largest < np.inf and not SMALLEST <= largest <= LARGEST:
+    if any_size and 0 < largest < np.inf and not SMALLEST_SQUARED <= largest <= LARGEST_SQUARED:
         x = np.ldexp(_wide(x), -np.frexp(largest)[1])
     return as_vectors(x, what)
 
@@ -321,8 +323,8 @@ def keeps_spread(wide: jax.Array, single: jax.Array) -> jax.Array:
 
 def check_magnitude(largest: float, what: str) -> None:
     """Raise ValueError where float32 could not hold the squares of coordinates as large as this."""
-    if largest and not SMALLEST <= largest <= LARGEST:
+    if largest and not SMALLEST_SQUARED <= largest <= LARGEST_SQUARED:
         raise ValueError(
-            f"{what}: the largest coordinate is {largest:.1g}, and the range is {SMALLEST:g} to {LARGEST:g}; "
-            "rescale the vectors"
+            f"{what}: the largest coordinate is {largest:.1g}, and the range is "
+            f"{SMALLEST_SQUARED:g} to {LARGEST_SQUARED:g}; rescale the vectors"
         )

@@ -1,6 +1,6 @@
 """Find points of a cloud that are copies of one another: equal, or equal up to rounding.
 
-A chain of points, each closer to the next than ROUNDING of its norm, counts as one point, for which
+A chain of points, each closer to the next than COPY_ROUNDING of its norm, counts as one point, for which
 its first is kept, whatever the order and the scale. The norm is not centered, since float32 rounds
 uncentered numbers. G are sums over coordinates, S turns, X pairs of points subtracted at once.
 """
@@ -14,9 +14,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt
 
 from anisoscope.metrics.cloud import AnyArray, Points, only
 
-AT_ONCE = 128  # points: on a CPU a sum over the whole cloud would first write all its squares
+COPIED_AT_ONCE = (
+    128  # points: on a CPU a sum over the whole cloud would first write all its squares
+)
 # share of |x|: less is rounding. A dozen layers leave up to 1e-6; true neighbors are 1e-3 apart
-ROUNDING = 2e-6
+COPY_ROUNDING = 2e-6
 AHEAD = 8  # turns that are examined at once, before the loop
 SUMS = 4  # sums of coordinates with random signs: the first orders points, others separate pairs
 
@@ -30,7 +32,7 @@ class Copies(NamedTuple):
 
 
 def copies(cloud_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Copies:
-    """Find the copies of every point: x_i and x_j with |x_i - x_j| < ROUNDING min(|x_i|, |x_j|).
+    """Find the copies of every point: x_i and x_j with |x_i - x_j| < COPY_ROUNDING min(|x_i|, |x_j|).
 
     Points that are not finite, or whose squares are beyond float32, have only exact equals; a point
     that is not valid (None: all are) has no copy and is none, and its numbers are meaningless.
@@ -52,7 +54,7 @@ def copies(cloud_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Cop
         hash_2 = (bits_D[None] * factor_2D).sum(axis=1, dtype=jnp.uint32)
         return hash_2, jnp.sqrt(jnp.square(x_D).sum()), (x_D[None] * sign_GD).sum(axis=1)
 
-    batch = min(AT_ONCE, points) if jax.default_backend() == "cpu" else points
+    batch = min(COPIED_AT_ONCE, points) if jax.default_backend() == "cpu" else points
     hash_P2, norm_P, sum_PG = jax.lax.map(summarize, cloud_PD, batch_size=batch)
     equal_P = _equal(hash_P2)
     valid_P = jnp.ones(points, bool) if valid_P is None else valid_P
@@ -90,7 +92,7 @@ def _join(
     """
     points, width = cloud_PD.shape
     root = width**0.5
-    reach_P = np.float32(root * (ROUNDING + max(root, 4.0) * 2.0**-23)) * norm_P
+    reach_P = np.float32(root * (COPY_ROUNDING + max(root, 4.0) * 2.0**-23)) * norm_P
     order_P = jnp.argsort(jnp.where(first_P, sum_PG[:, 0], jnp.inf)).astype(jnp.int32)
     # padded with points near to no other, so that every pair has a second point
     sum_GP = jnp.where(first_P[order_P], sum_PG[order_P].T, jnp.nan)
@@ -123,16 +125,18 @@ def _merge(
     open_P: Bool[Array, " P"],
     original_P: Int[Array, " P"],
 ) -> Int[Array, " P"]:
-    """Join the open pairs that are near by subtraction, AT_ONCE subtracted together."""
+    """Join the open pairs that are near by subtraction, COPIED_AT_ONCE subtracted together."""
     points = len(left_P)
-    many = min(AT_ONCE, points)
+    many = min(COPIED_AT_ONCE, points)
 
     def subtract(state: tuple[Array, Array]) -> tuple[Array, Array]:
         open_P, near_P = state
         place_X = jnp.minimum(jnp.argmax(open_P), points - many) + jnp.arange(many)
         i_X, j_X = left_P[place_X], right_P[place_X]
         distance_X = jnp.sqrt(jnp.square(cloud_PD[i_X] - cloud_PD[j_X]).sum(axis=1))
-        near_X = open_P[place_X] & (distance_X < ROUNDING * jnp.minimum(norm_P[i_X], norm_P[j_X]))
+        near_X = open_P[place_X] & (
+            distance_X < COPY_ROUNDING * jnp.minimum(norm_P[i_X], norm_P[j_X])
+        )
         return open_P.at[place_X].set(False), near_P.at[place_X].set(near_X | near_P[place_X])
 
     def join(state: tuple[Array, Array]) -> tuple[Array, Array]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import Scalar
-from anisoscope.metrics.copies import ROUNDING
+from anisoscope.metrics.copies import COPY_ROUNDING
 from anisoscope.metrics.neighbors import Neighbors
 
 LEAST = 64  # distinct points with a ratio: the error of a dimension is d / sqrt(n), here an eighth
@@ -83,11 +83,11 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     alone_P = neighbors.equals_P == 1
     # with copies included, a point with an equal has r1 = 0, and a point whose nearest has a copy
     # has r2 = r1, up to rounding, which is a ratio too
-    copied_P = jnp.where(alone_P[neighbors.index_PC[:, 0]], ROUNDING, 0.0)
+    copied_P = jnp.where(alone_P[neighbors.index_PC[:, 0]], COPY_ROUNDING, 0.0)
     x_P = jnp.where(
         neighbors.copies_P[neighbors.index_PC[:, 0]] == 1, _log_ratios(neighbors), copied_P
     )
-    x_P = jnp.where(alone_P & (neighbors.copies_P > 1), -jnp.log(ROUNDING), x_P)
+    x_P = jnp.where(alone_P & (neighbors.copies_P > 1), -jnp.log(COPY_ROUNDING), x_P)
     useless_P = ~alone_P | ~(neighbors.r1_P >= 1e-8 * neighbors.mean_norm)
     useless_P, points = useless_P & neighbors.member_P, neighbors.member_P.sum()
     enters_P = neighbors.member_P & ~useless_P & (x_P > 1e-8) & (x_P < jnp.inf)

@@ -1,6 +1,6 @@
 """Eigendecomposition of a cloud's scatter in float32, small eigenvalues included; top direction.
 
-Q are rows: points, or coordinates of few points. X are the BLOCK directions iterated together.
+Q are rows: points, or coordinates of few points. X are the DIRECTIONS_AT_ONCE directions iterated together.
 """
 
 import functools
@@ -18,7 +18,7 @@ from anisoscope.metrics.lapack import make_sequential
 # an eigenvalue below this share of the largest drowns in the rounding of float32, and is set to 0
 RESOLUTION = 1e-9
 GRADED = 3e-4  # eigenvalues below this share of the largest are decomposed again, on their own
-POWERS, ROUNDS, BLOCK, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # see `top_direction`
+POWERS, ROUNDS, DIRECTIONS_AT_ONCE, FINE, ROUGH = 4, 64, 8, 1e-5, 1e-4  # see `top_direction`
 
 
 def fall_back(needed: Array, costly: Callable, cheap: Callable, *operands: Any) -> Any:
@@ -164,7 +164,7 @@ def top_direction(square_DD: Float[Array, "D D"]) -> tuple[Scalar, Float[Array, 
         return value_D[-1], vector_DD[:, -1]
 
     width = len(square_DD)
-    start_DX = jax.random.normal(jax.random.key(0), (width, min(BLOCK, width)))
+    start_DX = jax.random.normal(jax.random.key(0), (width, min(DIRECTIONS_AT_ONCE, width)))
     state = jnp.zeros((), jnp.int32), start_DX, jnp.zeros(()), start_DX[:, 0], jnp.inf
     *_, share, direction_D, left = jax.lax.while_loop(
         lambda state: (state[0] < ROUNDS) & (state[-1] > FINE), closer, state

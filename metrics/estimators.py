@@ -20,14 +20,14 @@ from anisoscope.metrics.cloud import (
     product,
     scale_to_unit,
 )
-from anisoscope.metrics.copies import ROUNDING, copies
+from anisoscope.metrics.copies import COPY_ROUNDING, copies
 from anisoscope.metrics.eigen import RESOLUTION
 from anisoscope.metrics.neighbors import Neighbors, rounding
 
 # neighbors whose median distances are the two radii of the correlation integral
-NEAR, FAR = 10, 20
-SIZES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
-AT_ONCE = 64  # points whose distances to all others exist at once
+NEARER, FARTHER = 10, 20
+TREE_SHARES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
+COUNTED_AT_ONCE = 64  # points whose distances to all others exist at once
 
 
 def correlation_dimension(
@@ -42,10 +42,10 @@ def correlation_dimension(
     than 21 distinct points, equal radii, or no pair nearer than r1, or if not finite. With parts,
     which share no point, a value of each; neighbors are those in the same part.
     """
-    neighbors.check_searched(FAR)
+    neighbors.check_searched(FARTHER)
     if part_SP is None:
         return correlation_dimension(cloud_PD, neighbors, neighbors.member_P[None])[0]
-    distance_P2 = neighbors.distance_PC[:, jnp.array([NEAR - 1, FAR - 1])]
+    distance_P2 = neighbors.distance_PC[:, jnp.array([NEARER - 1, FARTHER - 1])]
     first_SP = neighbors.first_P[None] & part_SP
     radius_S2 = jax.lax.map(
         lambda first_P: jnp.nanmedian(jnp.where(first_P[:, None], distance_P2, jnp.nan), axis=0),
@@ -57,7 +57,7 @@ def correlation_dimension(
     x_PD = centered(cloud_PD, neighbors.member_P)
     square_P = jnp.square(x_PD).sum(axis=1)
     points, width = x_PD.shape
-    nearer_S2 = jnp.square(radius_S2 * (1 - ROUNDING))
+    nearer_S2 = jnp.square(radius_S2 * (1 - COPY_ROUNDING))
 
     def counts(i: Array, square_of_P: Array) -> Float[Array, "2"]:
         other_P = (part_P == part_P[i]) & (part_P[i] >= 0) & (jnp.arange(points) != i)
@@ -78,7 +78,7 @@ def correlation_dimension(
         return jax.lax.cond(unsure_P[i], by_subtraction, lambda: rough_P2[i])
 
     rough_P2, unsure_P = jax.lax.map(
-        by_products, jnp.arange(points), batch_size=min(AT_ONCE, points)
+        by_products, jnp.arange(points), batch_size=min(COUNTED_AT_ONCE, points)
     )
     pairs_S2 = product(jnp.float32(first_SP), jax.lax.map(again, jnp.arange(points)))
     dimension_S = jnp.log(pairs_S2[:, 1] / pairs_S2[:, 0]) / jnp.log(
@@ -103,12 +103,12 @@ def ph_dimension(
     """
     if part_SP is None:  # its shares are smaller clouds, whose derivatives are known
         original_P, everything_P = copies(cloud_PD).original_P, jnp.ones(len(cloud_PD), bool)
-        if len(cloud_PD) < 8 * SIZES[0]:
+        if len(cloud_PD) < 8 * TREE_SHARES[0]:
             return jnp.full((), jnp.nan)
         distance_PP = _distances(cloud_PD, original_P, everything_P)
-        kept = [jnp.arange(len(cloud_PD)) % factor == 0 for factor in SIZES]
+        kept = [jnp.arange(len(cloud_PD)) % factor == 0 for factor in TREE_SHARES]
         size_Y = jnp.stack([_distinct(original_P, kept_P) for kept_P in kept])
-        shares = [distance_PP[::factor, ::factor] for factor in SIZES]
+        shares = [distance_PP[::factor, ::factor] for factor in TREE_SHARES]
         lengths = [_tree_length(x, everything_P[: len(x)], len(x) - 1) for x in shares]
         return _dimension_by_growth(size_Y, jnp.stack(lengths))
     distance_PP = _distances(cloud_PD, original_P, part_SP.any(axis=0))
@@ -121,8 +121,8 @@ def ph_dimension(
             length = _tree_length(distance_PP, kept_P, kept_P.sum() - 1)
             return _distinct(original_P, kept_P), length
 
-        found = _dimension_by_growth(*jax.lax.map(read_share, jnp.array(SIZES)))
-        return jnp.where(part_P.sum() >= 8 * SIZES[0], found, jnp.nan)
+        found = _dimension_by_growth(*jax.lax.map(read_share, jnp.array(TREE_SHARES)))
+        return jnp.where(part_P.sum() >= 8 * TREE_SHARES[0], found, jnp.nan)
 
     return jax.lax.map(read, jnp.asarray(part_SP))
 

@@ -1,6 +1,6 @@
 """How a cloud depends on the frequency of the types of its points, such as characters.
 
-Types are numbers, below 0 for none. Only types with LEAST points in the whole cloud have a
+Types are numbers, below 0 for none. Only types with LEAST_OF_TYPE points in the whole cloud have a
 centroid. X are columns that are summed, or bins.
 """
 
@@ -14,14 +14,20 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, fold_weights
 
-LEAST = 20  # points of a type
-FEWEST = 3  # types for a correlation: with two it is always 1 or -1
-ROUNDING = 1e-5  # of a cloud's spread: in float32 equal points can be this far from their mean
+LEAST_OF_TYPE = 20  # points of a type
+FEWEST_TYPES = 3  # types for a correlation: with two it is always 1 or -1
+SPREAD_ROUNDING = (
+    1e-5  # of a cloud's spread: in float32 equal points can be this far from their mean
+)
 _contract = functools.partial(jnp.einsum, precision=Precision.HIGHEST)
-SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
+FREQUENCY_SOURCE = (
+    "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
+)
 
 
-def number_frequent_types(type_P: Int[AnyArray, " P"], least: int = LEAST) -> Int[Array, " P"]:
+def number_frequent_types(
+    type_P: Int[AnyArray, " P"], least: int = LEAST_OF_TYPE
+) -> Int[Array, " P"]:
     """Assign 0 to V - 1 to types of `least` points or more; V = P // least to all other points."""
     type_P = jnp.asarray(type_P)
     points, most = type_P.size, type_P.size // least
@@ -50,7 +56,7 @@ def type_statistics(
     number_P: Int[AnyArray, " P"],
     log_frequency_P: Float[AnyArray, " P"],
     folds: int = 1,
-    least: int = LEAST,
+    least: int = LEAST_OF_TYPE,
 ) -> TypeStatistics:
     """Distances of points to the centroid of their type, and their correlation with log frequency.
 
@@ -69,7 +75,7 @@ def type_statistics(
         none_RP = jnp.full((len(keep_RJ), points), jnp.nan)
         return TypeStatistics(*jnp.full((4, len(keep_RJ)), jnp.nan), none_RP)
     square_P = jnp.square(x_PD).sum(axis=1)
-    rounding = ROUNDING * jnp.sqrt(square_P.mean())
+    rounding = SPREAD_ROUNDING * jnp.sqrt(square_P.mean())
     member_PV = jax.nn.one_hot(
         number_P, most, dtype=jnp.float32
     )  # zeros for a point of no frequent type
@@ -99,7 +105,7 @@ def type_statistics(
             correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32)),
             correlation(distance_V, log_frequency_V * per_point_V, known_V.astype(jnp.float32)),
         )
-        several = known_V.sum() >= FEWEST
+        several = known_V.sum() >= FEWEST_TYPES
         return TypeStatistics(
             distance_P.sum() / count_V.sum(),
             *(jnp.where(several, value, jnp.nan) for value in correlations),

@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterator
 
 import jax
 
-FEW = 8  # threads; with fewer the matrices of a batch are decomposed one after another
-LARGE = 2048  # rows from which the decomposition of a single matrix is faster with several threads
+FEW_THREADS = 8  # threads; with fewer the matrices of a batch are decomposed one after another
+MANY_ROWS = (
+    2048  # rows from which the decomposition of a single matrix is faster with several threads
+)
 
 _lock = threading.Lock()
 _open: list[int] = []  # threads that each open context requests
@@ -24,7 +26,7 @@ _before = 0  # number of threads before the first context
 
 @contextlib.contextmanager
 def threads_for(rows: int = 0) -> Iterator[None]:
-    """Use one thread for matrices of fewer than LARGE rows, otherwise one for each idle core.
+    """Use one thread for matrices of fewer than MANY_ROWS rows, otherwise one for each idle core.
 
     The number is set for the process: of several open contexts, the smallest counts. It is restored
     at the end.
@@ -38,7 +40,7 @@ def threads_for(rows: int = 0) -> Iterator[None]:
     with _lock:
         if not _open:
             _before = get()
-        threads = 1 if rows < LARGE else min(_before, idle_cores())
+        threads = 1 if rows < MANY_ROWS else min(_before, idle_cores())
         _open.append(threads)
         put(min(_open))
     try:
@@ -56,7 +58,7 @@ def make_sequential(decompose: Callable) -> Callable:
     many batches at once as threads never ends: with 2 threads, a dozen batches hung within a
     minute. The function that is returned has no derivative in reverse mode.
     """
-    few = jax.default_backend() == "cpu" and (os.cpu_count() or 1) < FEW
+    few = jax.default_backend() == "cpu" and (os.cpu_count() or 1) < FEW_THREADS
     return jax.custom_batching.sequential_vmap(decompose) if few else decompose
 
 

@@ -20,9 +20,9 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.eigen import eigh
 
-KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # norm: centers, divides
-AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
-DIRECTIONS = 10  # dimensions of the principal subspaces of a layer and of the unembedding
+NORM_KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # norm: centers, divides
+LOGITS_AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
+PRINCIPAL_DIRECTIONS = 10  # dimensions of the principal subspaces of a layer and of the unembedding
 
 
 class Unembedding(NamedTuple):
@@ -67,7 +67,7 @@ def build_unembedding(
     scale_D, shift_D = (
         jnp.broadcast_to(jnp.asarray(value, jnp.float32), (width,)) for value in (scale, shift)
     )
-    numbers = (jnp.float32(number) for number in (*KINDS[kind], epsilon))
+    numbers = (jnp.float32(number) for number in (*NORM_KINDS[kind], epsilon))
     bias_V, cap = (
         None if value is None else jnp.asarray(value, jnp.float32) for value in (bias, cap)
     )
@@ -122,7 +122,7 @@ def lens(
             settled_N + finite_N,
         )
 
-    at_once = max(1, min(len(clouds_PND), AT_ONCE // (layers * vocabulary)))
+    at_once = max(1, min(len(clouds_PND), LOGITS_AT_ONCE // (layers * vocabulary)))
     values_PN = jax.lax.map(read_point, (clouds_PND, jnp.asarray(target_P)), batch_size=at_once)
     return Lens(*(value_PN.T for value_PN in values_PN))
 
@@ -133,7 +133,7 @@ def token_directions(unembedding: Unembedding) -> Float[Array, "D C"]:
     Their number is the least of 10, D, V - 1. The tokens' mean, which softmax ignores, is removed.
     """
     scaled_DV = unembedding.unembedding_DV * unembedding.scale_D[:, None]
-    count = min(DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
+    count = min(PRINCIPAL_DIRECTIONS, max(scaled_DV.shape[1] - 1, 1))
     return _leading(scaled_DV - scaled_DV.mean(axis=1, keepdims=True), count)
 
 

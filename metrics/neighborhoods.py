@@ -48,7 +48,7 @@ def hubs(neighbors: Neighbors, count: int = NEAREST) -> Hubs:
 
 COUNT = 20  # nearest neighbors
 # neighborhoods whose coordinates exist at once
-AT_ONCE, AT_ONCE_ON_ACCELERATORS = 64, 4096
+NEIGHBORHOODS_AT_ONCE, NEIGHBORHOODS_ON_ACCELERATORS = 64, 4096
 
 
 class LocalIsotropy(NamedTuple):
@@ -97,7 +97,9 @@ def neighborhood_isotropy(
         value_X = decompose(product(near_XD, near_XD.T))
         return value_X / value_X.sum()
 
-    most = AT_ONCE if jax.default_backend() == "cpu" else AT_ONCE_ON_ACCELERATORS
+    most = (
+        NEIGHBORHOODS_AT_ONCE if jax.default_backend() == "cpu" else NEIGHBORHOODS_ON_ACCELERATORS
+    )
     block = min(most, len(cloud_PD))
     share_PX = map_blocks(jax.vmap(shares), len(cloud_PD), block, points)
     values = share_PX[:, -1], 1.0 / jnp.square(share_PX).sum(axis=1)

@@ -24,12 +24,12 @@ from anisoscope.metrics.cloud import (
     only,
     product,
 )
-from anisoscope.metrics.copies import AT_ONCE, Copies, copies
+from anisoscope.metrics.copies import COPIED_AT_ONCE, Copies, copies
 
 EXTRA = 6  # candidates beyond the requested neighbors: their distances give the bound
-COLUMNS = 64  # columns of the distance matrix computed at once on a CPU
+COLUMNS_AT_ONCE = 64  # columns of the distance matrix computed at once on a CPU
 ELEMENTS = 2**27  # elements of the distance matrix computed at once on an accelerator
-BLOCK = 32  # numbers of a row that an accelerator represents by their maximum
+ROW_BLOCK = 32  # numbers of a row that an accelerator represents by their maximum
 # coordinates of candidates that exist at once: a core's cache holds them; an accelerator takes more
 GATHERED, GATHERED_ON_ACCELERATORS = 2**17, 2**27
 TOGETHER = 8  # points that are compared with all others at once
@@ -254,7 +254,11 @@ def _propose(
             found[1].append(-negative_AC[:, kept] if kept < points else infinite_A)
         return tuple(jnp.stack(parts, axis=1) for parts in found)
 
-    together = COLUMNS if jax.default_backend() == "cpu" else max(COLUMNS, ELEMENTS // points)
+    together = (
+        COLUMNS_AT_ONCE
+        if jax.default_backend() == "cpu"
+        else max(COLUMNS_AT_ONCE, ELEMENTS // points)
+    )
     proposed = map_blocks(propose_some, points, min(together, points), searched)
     return tuple(jnp.swapaxes(x, 0, 1) for x in proposed)
 
@@ -266,16 +270,16 @@ def _largest(x_AP: Float[Array, "A P"], count: int) -> tuple[Array, Array]:
     the largest maxima: it reads these maxima, and the numbers of these blocks.
     """
     rows, points = x_AP.shape
-    blocks = -(-points // BLOCK)
+    blocks = -(-points // ROW_BLOCK)
     if jax.default_backend() == "cpu" or blocks <= 2 * count:
         return _top_k(x_AP, count)
-    x_AP = jnp.pad(x_AP, ((0, 0), (0, blocks * BLOCK - points)), constant_values=-jnp.inf)
-    x_AXB = x_AP.reshape(rows, blocks, BLOCK)
+    x_AP = jnp.pad(x_AP, ((0, 0), (0, blocks * ROW_BLOCK - points)), constant_values=-jnp.inf)
+    x_AXB = x_AP.reshape(rows, blocks, ROW_BLOCK)
     block_AC = _top_k(x_AXB.max(axis=2), count)[1]
     chosen_ACB = jnp.take_along_axis(x_AXB, block_AC[:, :, None], 1, mode="promise_in_bounds")
     value_AC, place_AC = _top_k(chosen_ACB.reshape(rows, -1), count)
-    block_AC = jnp.take_along_axis(block_AC, place_AC // BLOCK, 1, mode="promise_in_bounds")
-    return value_AC, block_AC * BLOCK + place_AC % BLOCK
+    block_AC = jnp.take_along_axis(block_AC, place_AC // ROW_BLOCK, 1, mode="promise_in_bounds")
+    return value_AC, block_AC * ROW_BLOCK + place_AC % ROW_BLOCK
 
 
 def _top_k(x_AP: Float[Array, "A P"], count: int) -> tuple[Array, Array]:
@@ -373,5 +377,7 @@ def _squares(x_PD: Float[Array, "P D"]) -> Float[Array, " P"]:
         return jnp.square(x_PD).sum(axis=1)
     points = len(x_PD)  # by index: a map over the points themselves would copy them
     return jax.lax.map(
-        lambda i: jnp.square(x_PD[i]).sum(), jnp.arange(points), batch_size=min(AT_ONCE, points)
+        lambda i: jnp.square(x_PD[i]).sum(),
+        jnp.arange(points),
+        batch_size=min(COPIED_AT_ONCE, points),
     )

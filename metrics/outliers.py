@@ -10,7 +10,7 @@ from anisoscope.metrics.leading import scatter
 
 TOPS = (1, 3, 10)  # numbers of top coordinates
 Valid = Bool[AnyArray, " P"] | None
-AT_ONCE = 128  # points whose medians are searched at once
+MEDIANS_AT_ONCE = 128  # points whose medians are searched at once
 
 
 def top_coordinate_variance_share(
@@ -131,5 +131,5 @@ def _order_statistic(size_PD: Float[Array, "P D"], rank: int) -> Float[Array, " 
         return jax.lax.fori_loop(0, 31, decide, jnp.zeros((), jnp.int32))
 
     bits_PD = jax.lax.bitcast_convert_type(size_PD, jnp.int32)
-    statistic_P = jax.lax.map(select, bits_PD, batch_size=min(AT_ONCE, len(bits_PD)))
+    statistic_P = jax.lax.map(select, bits_PD, batch_size=min(MEDIANS_AT_ONCE, len(bits_PD)))
     return jax.lax.bitcast_convert_type(statistic_P, jnp.float32)

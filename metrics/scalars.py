@@ -204,7 +204,7 @@ def correlation_dimension(x: ArrayLike) -> Scalar:
     or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN. Source: Grassberger
     and Procaccia 1983, with the radii of scikit-dimension's CorrInt.
     """
-    return estimators.correlation_dimension(x, nearest_neighbors(x, estimators.FAR))
+    return estimators.correlation_dimension(x, nearest_neighbors(x, estimators.FARTHER))
 
 
 @public_metric()

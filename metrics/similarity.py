@@ -30,7 +30,7 @@ from anisoscope.metrics.cloud import (
 from anisoscope.metrics.eigen import eigh
 
 # points that are added up in one float32 run: in longer runs rounding errors would accumulate
-AT_ONCE = 4096
+NORMS_AT_ONCE = 4096
 
 
 def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
@@ -248,11 +248,12 @@ def _weights(
 
 
 def _sum(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Array, "..."]:
-    blocked = weight_P.size - weight_P.size % AT_ONCE
-    if blocked <= AT_ONCE:
+    blocked = weight_P.size - weight_P.size % NORMS_AT_ONCE
+    if blocked <= NORMS_AT_ONCE:
         return product(weight_P, x_P)
     weight_XP, x_XP = (
-        x_part_P[:blocked].reshape(-1, AT_ONCE, *x_part_P.shape[1:]) for x_part_P in (weight_P, x_P)
+        x_part_P[:blocked].reshape(-1, NORMS_AT_ONCE, *x_part_P.shape[1:])
+        for x_part_P in (weight_P, x_P)
     )
     blocks = jnp.einsum("bp,bp...->b...", weight_XP, x_XP, precision=Precision.HIGHEST).sum(axis=0)
     return blocks + product(weight_P[blocked:], x_P[blocked:])

@@ -25,7 +25,7 @@ from anisoscope.metrics.cloud import (
 )
 from anisoscope.metrics.eigen import drop_unresolved, eigen
 
-EPSILON = 1e-7  # RankMe's, added to each share of the singular values
+RANKME_EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
 class Spectrum(NamedTuple):
@@ -182,7 +182,7 @@ def perplexity_of_singular_values(
 
     Of more than `most` values, which points and width allow, the last are padding.
     """
-    share_E = value_E / value_E.sum(axis=-1, keepdims=True) + EPSILON
+    share_E = value_E / value_E.sum(axis=-1, keepdims=True) + RANKME_EPSILON
     rank_E = jnp.broadcast_to(jnp.arange(share_E.shape[-1]), share_E.shape)
     return jnp.exp(entropy(jnp.where(rank_E < most, share_E, 0.0)))
 

@@ -15,12 +15,16 @@ from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import eigh
 
-EPSILON = 1e-9  # added to a denominator of semi-NMF; rows are first scaled to a mean square of 1
+DENOMINATOR = (
+    1e-9  # added to a denominator of semi-NMF; rows are first scaled to a mean square of 1
+)
 SINGULAR = 1e-6  # eigenvalues of Z^T Z below this share of the largest are 0 in its pseudo-inverse
-RESIDUE = 1e-5  # share of a covariance: float32 leaves up to 1e-7 where nothing should be left
+LEAST_COVARIANCE = (
+    1e-5  # share of a covariance: float32 leaves up to 1e-7 where nothing should be left
+)
 # below this share of the largest a variance is rounding: neighbors do not vary in that direction
-FLAT = 1e-5
-ROUNDING = 4 * float(jnp.finfo(jnp.float32).eps)  # of the mean of equal vectors, relative
+FLAT_PROGRESS = 1e-5
+MEAN_ROUNDING = 4 * float(jnp.finfo(jnp.float32).eps)  # of the mean of equal vectors, relative
 
 
 class Factors(NamedTuple):
@@ -56,7 +60,7 @@ def semi_nmf(points_PD: Points, start_PE: Float[AnyArray, "P E"], rounds: int) -
         cross_PE, gram_EE = product(x_PD, concept_ED.T), product(concept_ED, concept_ED.T)
         up_PE = jnp.maximum(cross_PE, 0.0) + product(weight_PE, jnp.maximum(-gram_EE, 0.0))
         down_PE = jnp.maximum(-cross_PE, 0.0) + product(weight_PE, jnp.maximum(gram_EE, 0.0))
-        return weight_PE * jnp.sqrt(up_PE / (down_PE + EPSILON))
+        return weight_PE * jnp.sqrt(up_PE / (down_PE + DENOMINATOR))
 
     def step(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
         weight_PE = improve(*carry)
@@ -129,7 +133,7 @@ def variance_share(
     inside -= jnp.square(product(keep_P, score_PE) / count).sum()
     square = product(keep_P, jnp.square(x_PD).sum(axis=1)) / count
     total = square - jnp.square(product(keep_P, x_PD) / count).sum()
-    return jnp.where(total < RESIDUE * square, jnp.nan, inside / total)
+    return jnp.where(total < LEAST_COVARIANCE * square, jnp.nan, inside / total)
 
 
 def random_frames(
@@ -178,7 +182,7 @@ def isoscore_outside(
     """IsoScore* of the complement of the frame, in its D - E dimensions, without shrinkage.
 
     (tr(C')^2/|C'|_F^2 - 1)/(D - E - 1), C' = B^T C B for any orthonormal basis B of the complement;
-    [0, 1]. NaN if D - E = 1, or tr C' is below RESIDUE of tr C, which may be rounding.
+    [0, 1]. NaN if D - E = 1, or tr C' is below LEAST_COVARIANCE of tr C, which may be rounding.
     """
     covariance_DD, (width, rank) = jnp.asarray(covariance_DD), frame_DE.shape
     covariance_DD = covariance_DD / jnp.trace(covariance_DD)  # squares of small gradients underflow
@@ -187,7 +191,9 @@ def isoscore_outside(
     participation = jnp.square(trace) / jnp.square(left_DD).sum()
     if width - rank == 1:
         return jnp.full_like(trace, jnp.nan)
-    return jnp.where(trace < RESIDUE, jnp.nan, (participation - 1.0) / (width - rank - 1.0))
+    return jnp.where(
+        trace < LEAST_COVARIANCE, jnp.nan, (participation - 1.0) / (width - rank - 1.0)
+    )
 
 
 def equal_energy_frames(
@@ -258,11 +264,11 @@ def local_tangent(
     def read_point(point: tuple[Array, Array]) -> tuple[Array, Array, Array]:
         nearest_C, gradient_D = point
         near_CD = centered(among_OD[nearest_C])
-        rounding = neighbors * ROUNDING**2 * jnp.square(among_OD[nearest_C]).sum(axis=1).max()
+        rounding = neighbors * MEAN_ROUNDING**2 * jnp.square(among_OD[nearest_C]).sum(axis=1).max()
         # fewer neighbors than dimensions: the smaller matrix
         value_C, vector_CC = eigh(product(near_CD, near_CD.T))
         first_EC, value_E = vector_CC[:, ::-1][:, :rank].T, value_C[::-1][:rank]
-        known_E = value_E > jnp.maximum(FLAT * value_E[0], rounding)
+        known_E = value_E > jnp.maximum(FLAT_PROGRESS * value_E[0], rounding)
         length_E = jnp.where(known_E, jnp.sqrt(jnp.abs(value_E)), jnp.inf)
         frame_ED = product(first_EC, near_CD) / length_E[:, None]
         variance_E = (frame_ED * product(frame_ED, covariance_DD)).sum(axis=1)

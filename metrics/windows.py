@@ -87,7 +87,7 @@ def _angles(v_QD: Float[Array, "Q D"], w_QD: Float[Array, "Q D"]) -> Float[Array
     )
 
 
-ROWS = 256  # rows of a window decomposed at once; longer windows are first reduced by QR
+ROWS_AT_ONCE = 256  # rows of a window decomposed at once; longer windows are first reduced by QR
 
 
 def prompt_entropy(
@@ -103,7 +103,7 @@ def prompt_entropy(
     points, width = cloud_PD.shape
     cloud_PD, window_P = jnp.asarray(cloud_PD, jnp.float32), jnp.asarray(window_P)
     finite = jnp.isfinite(cloud_PD).all()  # a decomposition of NaN may not end
-    rows = min(ROWS, points)
+    rows = min(ROWS_AT_ONCE, points)
     order_P = jnp.argsort(window_P)  # stable
     sorted_P = window_P[order_P]
     x_QD = jnp.pad(jnp.where(finite, cloud_PD, 0.0)[order_P], ((0, rows), (0, 0)))

@@ -11,7 +11,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.models.layers import make_norm
 from anisoscope.models.transformer import Block, Params
 
-EPSILON = 1e-12  # BERT's; GPT-2's 1e-5 would matter for embedding rows of variance 3e-4
+BERT_EPSILON = 1e-12  # BERT's; GPT-2's 1e-5 would matter for embedding rows of variance 3e-4
 
 
 class SingleBlock(NamedTuple):
@@ -27,7 +27,7 @@ def make_block(config: ModelConfig, kernel_init: nn.initializers.Initializer) ->
 
     Biases start at 0, and all kernels start alike, as in BERT.
     """
-    block = Block(config, jnp.dtype("float32"), kernel_init, kernel_init, EPSILON)
+    block = Block(config, jnp.dtype("float32"), kernel_init, kernel_init, BERT_EPSILON)
 
     def init(key: Key[Array, ""]) -> Params:
         return block.init(key, jnp.zeros((1, 1, config.width)), None)["params"]
@@ -53,4 +53,4 @@ def bias_queries_and_keys(
 
 def layer_norm(x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
     """Compute (x - mean(x)) / sqrt(var(x) + epsilon) of every vector."""
-    return make_norm(epsilon=EPSILON, scale=False, bias=False).apply({}, x_BTD)
+    return make_norm(epsilon=BERT_EPSILON, scale=False, bias=False).apply({}, x_BTD)

@@ -1,6 +1,6 @@
 """Parts of a block, and of the embedding: LayerNorm, positions, products and activations.
 
-A new norm order, position encoding or activation is a function and an entry of NORMS, POSITIONS or
+A new norm order, position encoding or activation is a function and an entry of NORM_PLACES, POSITIONS or
 ACTIVATIONS.
 """
 
@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, Int
 
 from anisoscope.config.model_config import ModelConfig
 
-EPSILON = 1e-5  # GPT-2's
+GPT2_EPSILON = 1e-5  # GPT-2's
 
 
 class Norm(NamedTuple):
@@ -40,14 +40,14 @@ def post(x_BTD: Array, norm: Callable, sublayer: Callable) -> tuple[Any, ...]:
     return norm(x_BTD + out_BTD), *rest
 
 
-NORMS = {
+NORM_PLACES = {
     "pre": Norm(pre, final=True, label="pre-LN"),
     "post": Norm(post, final=False, label="post-LN"),
 }
 
 
 def make_norm(
-    name: str | None = None, epsilon: float = EPSILON, scale: bool = True, bias: bool = True
+    name: str | None = None, epsilon: float = GPT2_EPSILON, scale: bool = True, bias: bool = True
 ) -> nn.LayerNorm:
     """Make a LayerNorm, whose variance is the mean squared deviation: E[x²] - E[x]² would cancel."""
     return nn.LayerNorm(

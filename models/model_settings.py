@@ -6,7 +6,7 @@ Masks and attention variants add checks of their own.
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks
 from anisoscope.models.attention_block import ATTENTIONS
-from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS
+from anisoscope.models.layers import ACTIVATIONS, NORM_PLACES, POSITIONS
 from anisoscope.models.masks import MASKS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
@@ -14,7 +14,12 @@ from anisoscope.utils.settings import choose
 
 def check_model(model: ModelConfig) -> None:
     """Raise UserError, one line, where a model cannot be built."""
-    kinds = {"mask": MASKS, "attention": ATTENTIONS, "norm": NORMS, "position_encoding": POSITIONS}
+    kinds = {
+        "mask": MASKS,
+        "attention": ATTENTIONS,
+        "norm": NORM_PLACES,
+        "position_encoding": POSITIONS,
+    }
     for name, entries in (kinds | {"activation": ACTIVATIONS}).items():
         choose(f"model.{name}", getattr(model, name), entries)
     if model.width % model.heads:
@@ -52,7 +57,7 @@ def describe_model(model: ModelConfig) -> str:
     """Describe a model; features of GPT-2 are left out."""
     words = [
         masks.describe_mask(model),
-        NORMS[model.norm].label,
+        NORM_PLACES[model.norm].label,
         f"{model.layers} layer{'s' * (model.layers > 1)}",
     ]
     words += [f"D={model.width}", f"H={model.heads}", f"T={model.context}"]

@@ -19,7 +19,7 @@ from anisoscope.metrics.logit_lens import Unembedding, build_unembedding
 from anisoscope.models import layers
 from anisoscope.models.attention_block import ATTENTIONS, Sink, attend, center_queries
 from anisoscope.models.fused_attention import fused_attend, is_supported
-from anisoscope.models.layers import ACTIVATIONS, NORMS, POSITIONS, dense_product, embed
+from anisoscope.models.layers import ACTIVATIONS, NORM_PLACES, POSITIONS, dense_product, embed
 from anisoscope.models.masks import MASKS, visible_keys
 
 Params = dict[str, Any]
@@ -60,7 +60,7 @@ class Block(nn.Module):
     kernel_init: nn.initializers.Initializer
     # for the two kernels whose outputs are added to the residual stream
     residual_init: nn.initializers.Initializer
-    epsilon: float = layers.EPSILON
+    epsilon: float = layers.GPT2_EPSILON
     fused: bool = False  # cuDNN's attention, where no mask is passed to the call
     unrolled: bool = False
     hook_points: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, x_BTD, tap_BTD, visible_TT=None):
-        residual = NORMS[self.config.norm].residual
+        residual = NORM_PLACES[self.config.norm].residual
         norm_attention, norm_mlp = (
             layers.make_norm(name, self.epsilon, bias=self.config.bias)
             for name in ("norm_attention", "norm_mlp")
@@ -201,7 +201,7 @@ class Transformer(nn.Module):
             name="blocks",
         )
         last_BTD, (resid_LBTD, *others) = blocks(x_BTD, block_taps_NBTD, visible_TT)
-        if NORMS[config.norm].final:
+        if NORM_PLACES[config.norm].final:
             last_BTD = layers.make_norm("norm_final", bias=config.bias)(last_BTD)
         head_DV = (
             table_VD.T
@@ -276,10 +276,12 @@ def build(
 def unembedding(config: ModelConfig, params: Params) -> Unembedding:
     """Return the final norm and unembedding, which make logits of the last residual stream."""
     head_DV = params["tokens"].T if config.tied else params["head"]
-    if not NORMS[config.norm].final:
+    if not NORM_PLACES[config.norm].final:
         return build_unembedding(head_DV)
     norm = params["norm_final"]
-    return build_unembedding(head_DV, "layer", norm["scale"], norm.get("bias", 0.0), layers.EPSILON)
+    return build_unembedding(
+        head_DV, "layer", norm["scale"], norm.get("bias", 0.0), layers.GPT2_EPSILON
+    )
 
 
 def count_parameters(params: Params) -> int:

@@ -67,7 +67,7 @@ def test_a_sound_run_says_so_in_one_line_and_sha256sum_agrees(run):
     assert len(process.stdout.splitlines()) == 1
     assert sorted(run.rglob("*")) == before
     if shutil.which("sha256sum"):
-        subprocess.run(["sha256sum", "--quiet", "-c", checksums.NAME], cwd=run, check=True)
+        subprocess.run(["sha256sum", "--quiet", "-c", checksums.CHECKSUMS], cwd=run, check=True)
 
 
 @pytest.mark.slow

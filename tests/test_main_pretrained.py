@@ -74,7 +74,7 @@ def test_every_list_validates_and_goes_through_json(experiment, size):
     assert set(found.models) <= set(found.listed)
     for known in found.listed.values():
         assert known["modality"] in pretrained_config.MODALITIES
-        assert known["kind"] in pretrained_config.KINDS
+        assert known["kind"] in pretrained_config.MODEL_KINDS
 
 
 def test_the_preparation_of_the_paper_is_one_word_and_every_part_of_it_a_flag():

@@ -96,6 +96,26 @@ def test_a_public_name_has_a_single_meaning():
     assert not repeated
 
 
+def constants():
+    """Collect the files that define each constant at module level."""
+    found = collections.defaultdict(set)
+    for path in tracked("anisoscope/*.py", "metrics/*.py", "models/*.py"):
+        for node in () if path.is_symlink() else ast.parse(path.read_text()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            for name in (x for target in targets for x in ast.walk(target)):
+                if isinstance(name, ast.Name) and name.id.isupper():
+                    found[name.id].add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def test_a_constant_has_a_single_meaning():
+    repeated = {name: files for name, files in constants().items() if len(files) > 1}
+    families = repeated.pop("FAMILIES")  # registry.py joins those of each file
+    assert all(file.startswith("anisoscope/measurement/families/") for file in families)
+    assert not repeated
+
+
 def test_the_interfaces_are_what_several_files_define():
     found = definitions()
     for name, (folder, why) in INTERFACES.items():

@@ -37,7 +37,7 @@ TASK = {"test_bits": ("objective", CORPUS), "test_gain_over_unigram": (CORPUS,)}
 RATES = ("train.learning_rate", "train.other_learning_rate")
 TELLING = 4  # seeds of each kind with which the noise of two conditions needs no pooling
 STEPS = "steps_to_gain_over_unigram"  # a quantity of loss-matched contrasts
-COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
+CONTRAST_COLUMNS = ("setting", "before", "after", "held", "quantity", "positions")
 
 
 class Change(NamedTuple):
@@ -63,7 +63,7 @@ def contrast_conditions(runs: xr.Dataset, several: bool = False) -> pd.DataFrame
         several: Whether pairs that differ in several settings are contrasted too.
 
     Returns:
-        A row for each pair, quantity and set of positions: COLUMNS and `Change`. A mask and its own
+        A row for each pair, quantity and set of positions: CONTRAST_COLUMNS and `Change`. A mask and its own
         setting count as a single setting. `before` is the condition that comes first in the
         experiment, `held` the values of the settings that vary between runs but not in the pair.
     """
@@ -76,7 +76,7 @@ def contrast_conditions(runs: xr.Dataset, several: bool = False) -> pd.DataFrame
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
                 about = pair.about | {"quantity": quantity, "positions": positions}
                 rows.append(about | change._asdict())
-    return pd.DataFrame(rows, columns=[*COLUMNS, *Change._fields])
+    return pd.DataFrame(rows, columns=[*CONTRAST_COLUMNS, *Change._fields])
 
 
 def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[RunPair]:

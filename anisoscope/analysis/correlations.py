@@ -23,7 +23,7 @@ SHARPNESS = (
 )
 PAIRS = (("drift", "mean_cosine"), *(("query_key_alignment", name) for name in SHARPNESS))
 # Spearman's p is exact up to this many points: the t approximation gives p = 0 for three in order
-PERMUTED = 30
+MOST_PERMUTED = 30
 PERMUTATIONS = 9_999  # every ordering of up to 7 points; a random sample of that many beyond
 
 
@@ -56,7 +56,7 @@ def correlate(x: np.ndarray, y: np.ndarray) -> Correlation:
     orderings = scipy.stats.PermutationMethod(
         n_resamples=PERMUTATIONS, rng=np.random.default_rng(0)
     )
-    method = orderings if len(x) <= PERMUTED else None
+    method = orderings if len(x) <= MOST_PERMUTED else None
     pearson = scipy.stats.pearsonr(x, y)
     spearman = scipy.stats.pearsonr(scipy.stats.rankdata(x), scipy.stats.rankdata(y), method=method)
     r, rho = float(pearson.statistic), float(spearman.statistic)

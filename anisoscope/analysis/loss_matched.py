@@ -17,7 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from anisoscope.analysis.contrasts import (
-    COLUMNS,
+    CONTRAST_COLUMNS,
     STEPS,
     Change,
     RunPair,
@@ -65,7 +65,7 @@ def contrast_at_equal_gain(runs: xr.Dataset, tables: Tables) -> pd.DataFrame:
         without = ", ".join(run for run in names if run not in able)
         frame = contrast_conditions(own, several=True)
         parts.append(frame.assign(**pair.about, level=level, without=without))
-    columns = [*COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS]
+    columns = [*CONTRAST_COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
 

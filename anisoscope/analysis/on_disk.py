@@ -7,17 +7,17 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
-from anisoscope.analysis.contrasts import COLUMNS, Change, contrast_conditions
+from anisoscope.analysis.contrasts import CONTRAST_COLUMNS, Change, contrast_conditions
 from anisoscope.analysis.loss_matched import LOSS_MATCHED_COLUMNS
 from anisoscope.results import joined_files
 from anisoscope.training import log
 from anisoscope.utils.files import read_json, write_json
 
 Folders = dict[str, pathlib.Path]  # folders of runs, by name
-RUNS, TANGENTS, LOSS_MATCHED = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
-SOURCE = {RUNS: "results.nc", TANGENTS: "tangents.nc"}
-STAGE = {RUNS: "measure", TANGENTS: "tangents"}
-# {table: {run: sha256 of its SOURCE, for RUNS of its score too, when the table was written}}
+RUNS_CSV, TANGENTS_CSV, LOSS_MATCHED_CSV = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
+TABLE_OF = {RUNS_CSV: "results.nc", TANGENTS_CSV: "tangents.nc"}
+STAGE_OF = {RUNS_CSV: "measure", TANGENTS_CSV: "tangents"}
+# {table: {run: sha256 of its TABLE_OF, for RUNS_CSV of its score too, when the table was written}}
 DIGESTS = "digests.json"
 TANGENT_COLUMNS = (
     "energy",
@@ -59,7 +59,7 @@ def write_experiment(
         "contrasts_loss_matched": primary.with_roles(matched, named, joined, "matched"),
         "primary": primary.primary_table(named, joined, matched),
     }
-    forget_digests(to, RUNS)
+    forget_digests(to, RUNS_CSV)
     joined_files.write_table(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in frames.items():
@@ -69,7 +69,7 @@ def write_experiment(
         else:
             joined_files.write_csv(frame, path)
             paths.append(path)
-    record_digests(to, RUNS, folders)
+    record_digests(to, RUNS_CSV, folders)
     return paths
 
 
@@ -86,10 +86,10 @@ def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
         columns = table[list(TANGENT_COLUMNS)].assign(bins).reset_coords(drop=True)
         frames.append(columns.to_dataframe().reset_index().assign(run=name))
     order = ["run", "step", "layer", *TANGENT_COLUMNS, *ENRICHMENT]
-    forget_digests(to, TANGENTS)
-    joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], to / TANGENTS)
-    record_digests(to, TANGENTS, folders)
-    return to / TANGENTS
+    forget_digests(to, TANGENTS_CSV)
+    joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], to / TANGENTS_CSV)
+    record_digests(to, TANGENTS_CSV, folders)
+    return to / TANGENTS_CSV
 
 
 def record_digests(to: pathlib.Path, table: str, folders: Folders) -> None:
@@ -113,7 +113,7 @@ def why_outdated(folder: pathlib.Path, table: str, folders: Folders) -> str:
     if not current or not (folder / table).exists() or _read_digests(folder).get(table) == current:
         return ""
     why = "tables of its runs have changed since, or it has no record of them"
-    return f"{folder / table} is outdated: {why}; run --stages={STAGE[table]} again"
+    return f"{folder / table} is outdated: {why}; run --stages={STAGE_OF[table]} again"
 
 
 def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:
@@ -122,7 +122,7 @@ def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:
 
 
 def _digests(table: str, folders: Folders) -> dict[str, str]:
-    names = [SOURCE[table], *[log.SCORE] * (table == RUNS)]
+    names = [TABLE_OF[table], *[log.SCORE_NAME] * (table == RUNS_CSV)]
     found = {}
     for run, folder in folders.items():
         paths = [folder / name for name in names]
@@ -134,15 +134,17 @@ def _digests(table: str, folders: Folders) -> dict[str, str]:
 
 def read_runs(folder: pathlib.Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Read runs.csv and contrasts.csv; the latter without rows if absent."""
-    rows = joined_files.read_csv(folder / RUNS, "run", "condition")
+    rows = joined_files.read_csv(folder / RUNS_CSV, "run", "condition")
     return rows, read_contrasts(folder, "contrasts.csv")
 
 
 def read_contrasts(folder: pathlib.Path, name: str) -> pd.DataFrame:
     """Read a table of contrasts; no rows if it is absent."""
     if (path := folder / name).exists():
-        return joined_files.read_csv(path, *COLUMNS, "without")
-    empty = pd.DataFrame(columns=[*COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS, primary.ROLE])
+        return joined_files.read_csv(path, *CONTRAST_COLUMNS, "without")
+    empty = pd.DataFrame(
+        columns=[*CONTRAST_COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS, primary.ROLE]
+    )
     return empty.astype(dict.fromkeys(Change._fields, float))
 
 

@@ -17,7 +17,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.contrasts import (
-    COLUMNS,
+    CONTRAST_COLUMNS,
     STEPS,
     Change,
     contrast_conditions,
@@ -27,11 +27,11 @@ from anisoscope.analysis.contrasts import (
 from anisoscope.analysis.run_summaries import pairing
 from anisoscope.analysis.shapes import SHAPES
 from anisoscope.measurement.intervals import LEVEL, holm_of
+from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose
 
 AT = ("last", "matched")  # the last checkpoint, or loss-matched
-POSITIONS = ("all", "without_first_token")
 AT_LAST = ("test_bits", "test_gain_over_unigram")  # in addition to the shapes
 ROLE, ROLES = "role", ("primary", "exploratory")  # a column of contrasts
 DIFFERS, WITHIN, BOTH = "differs", "equivalent", "differs, by less than the margin"
@@ -42,9 +42,9 @@ READ = (
     *("name", "at", "before", "after", "quantity", "positions", "margin"),
     *(*Change._fields, *TESTS, "verdict"),
 )
-DEFAULTS = {"at": "last", "positions": "all", "margin": np.nan}
+CONTRAST_DEFAULTS = {"at": "last", "positions": "all", "margin": np.nan}
 Named = dict[str, dict[str, Any]]  # the contrasts of an experiment, by name
-UNKNOWN = Change(*[np.nan] * 4, freedom=0, pairs=0)
+NO_CHANGE = Change(*[np.nan] * 4, freedom=0, pairs=0)
 
 
 def check_primary(primary: Named, runs: list[str]) -> None:
@@ -54,12 +54,12 @@ def check_primary(primary: Named, runs: list[str]) -> None:
         if missing := [field for field in needed if field not in contrast]:
             raise UserError(f"{where} lacks {', '.join(missing)}; add each field")
         for field in contrast:
-            choose(f"a field of {where}", field, (*needed, *DEFAULTS))
-        full = DEFAULTS | contrast
+            choose(f"a field of {where}", field, (*needed, *CONTRAST_DEFAULTS))
+        full = CONTRAST_DEFAULTS | contrast
         choose(f"{where}.at", full["at"], AT)
         others = AT_LAST if full["at"] == "last" else (STEPS,)
         choose(f"{where}.quantity", full["quantity"], (*SHAPES, *others))
-        choose(f"{where}.positions", full["positions"], POSITIONS)
+        choose(f"{where}.positions", full["positions"], POSITION_SETS)
         if not contrast.get("margin", 1) > 0:
             raise UserError(f"{where}.margin is {contrast['margin']!r}; pass a positive change")
         for end in (full["before"], full["after"]):
@@ -79,7 +79,7 @@ def primary_table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd
     named = {contrast["quantity"] for contrast in primary.values()}
     last = contrast_conditions(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
-        about = {"name": name} | DEFAULTS | contrast
+        about = {"name": name} | CONTRAST_DEFAULTS | contrast
         ends = np.isin(condition, [about["before"], about["after"]])
         crossed = len(factors(np.unique(pairing(runs.isel(run=ends)), axis=0))) > 1
         change = _find(last if about["at"] == "last" else matched, runs, about)
@@ -114,26 +114,28 @@ def _find(changes: pd.DataFrame, runs: xr.Dataset, about: dict[str, Any]) -> Cha
     ends = about["before"], about["after"]
     for pair in pairs(runs, several=True):
         place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
-        equal = (changes[list(COLUMNS)] == pd.Series(place)[list(COLUMNS)]).all(axis=1)
+        equal = (changes[list(CONTRAST_COLUMNS)] == pd.Series(place)[list(CONTRAST_COLUMNS)]).all(
+            axis=1
+        )
         if {*pair.labels} == {*ends} and equal.any():
             change = Change(*changes.loc[equal, list(Change._fields)].iloc[0])
             change = change._replace(freedom=int(change.freedom), pairs=int(change.pairs))
             if pair.labels == ends:
                 return change
             return change._replace(change=-change.change, low=-change.high, high=-change.low)
-    return UNKNOWN
+    return NO_CHANGE
 
 
 def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -> pd.DataFrame:
     """Add a column to a table of contrasts: primary or exploratory."""
     named = {
         (frozenset((about["before"], about["after"])), about["quantity"], about["positions"])
-        for about in (DEFAULTS | contrast for contrast in primary.values())
+        for about in (CONTRAST_DEFAULTS | contrast for contrast in primary.values())
         if about["at"] == at
     }
     labels = {
         tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, several=True)
     }
-    places = frame[list(COLUMNS)].itertuples(index=False, name=None)
+    places = frame[list(CONTRAST_COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]
     return frame.assign(**{ROLE: roles})

@@ -21,7 +21,7 @@ from anisoscope.utils.settings import flat
 
 Tables = dict[str, xr.Dataset]  # what results.nc holds, by the name of the run
 # seeds of initial parameters, of windows and masked characters, and of random masks
-SEEDS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.mask_seeds()))
+SEED_SETTINGS = ("train.seed", "train.data_seed", *(f"model.{name}" for name in masks.mask_seeds()))
 # on the identity of a run and on measured values; the corpus stands for data
 WITHOUT_EFFECT = (
     *("mesh.", "data.", "train.num_seeds", "train.num_data_seeds", "tangents.", "watch."),
@@ -41,7 +41,7 @@ SUMMARY = (
     *("anisotropy", "mean_cosine", "drift", "twonn"),
     *("attention_entropy", "attention_max", "attention_first_token"),
 )
-THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # further thresholds for sink heads
+FURTHER_THRESHOLDS = (0.1, 0.2, 0.4, 0.5)  # further thresholds for sink heads
 BITS = {
     "test_bits": "bits per predicted character, test split",
     "valid_bits": "bits per predicted character, validation windows",
@@ -75,8 +75,8 @@ def pairing(runs: xr.Dataset) -> np.ndarray:
     The seed of a mask counts only where runs differ in nothing else: otherwise it goes with the
     seed of the weights or of the data, and a condition whose mask draws nothing may have any.
     """
-    names = [name for name in SEEDS if name in runs.coords]
-    plain = [name for name in SEEDS[:2] if name in names]
+    names = [name for name in SEED_SETTINGS if name in runs.coords]
+    plain = [name for name in SEED_SETTINGS[:2] if name in names]
     columns = ["condition", *plain]
     differ_in_masks = runs[columns].to_dataframe()[columns].duplicated().any()
     return np.stack([runs[name].values for name in (names if differ_in_masks else plain)], axis=1)
@@ -90,7 +90,7 @@ def conditions(tables: Tables) -> dict[str, list[str]]:
     groups: dict[str, dict[str, tuple]] = {}
     for name, table in tables.items():
         values = table_settings(table)
-        seeds = tuple(values.pop(seed, None) for seed in SEEDS)
+        seeds = tuple(values.pop(seed, None) for seed in SEED_SETTINGS)
         groups.setdefault(json.dumps([values, table.attrs["corpus_sha256"]]), {})[name] = seeds
     members = []
     for group in groups.values():
@@ -127,7 +127,7 @@ def corpora(tables: Tables) -> dict[str, str]:
 
 def varied(runs: xr.Dataset) -> list[str]:
     """Return the settings other than seeds that differ between the runs of a joined table."""
-    others = ("run", "condition", *SEEDS)
+    others = ("run", "condition", *SEED_SETTINGS)
     return [name for name in runs.coords if runs[name].dims == ("run",) and name not in others]
 
 
@@ -154,7 +154,7 @@ def join_runs(tables: Tables, bits: dict[str, dict[str, float]]) -> xr.Dataset:
     values = [table_settings(table) | {CORPUS: texts[name]} for name, table in tables.items()]
     for setting in sorted({setting for own in values for setting in own}):
         column = [own.get(setting) for own in values]
-        if setting in SEEDS or any(value != column[0] for value in column):
+        if setting in SEED_SETTINGS or any(value != column[0] for value in column):
             runs = runs.assign_coords({setting: ("run", _plain(column))})
     return runs
 
@@ -193,7 +193,7 @@ def rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFram
     hold all positions. `sink_head_share_0.1` is the share of all heads with a mean attention on
     the first token above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
     """
-    about = ["condition", *(name for name in SEEDS if name in runs.coords), *varied(runs)]
+    about = ["condition", *(name for name in SEED_SETTINGS if name in runs.coords), *varied(runs)]
     columns = [*about, *(name for name in BITS if name in runs)]
     frame = runs[columns].reset_coords().to_dataframe()[columns]
     last_values = {}
@@ -206,7 +206,7 @@ def rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFram
             # attention is read at all positions alone
             if "attention_first_token" in table and not suffix:
                 first = read_curve(table, "attention_first_token")
-                for above in THRESHOLDS:
+                for above in FURTHER_THRESHOLDS:
                     values[f"sink_head_share_{above}"] = sink_head_share(first, above)[place]
             for quantity in (quantity for quantity in SUMMARY if quantity in table):
                 means = last[block_average(quantity)].sel(positions=positions)

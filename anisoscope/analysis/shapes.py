@@ -152,7 +152,7 @@ def _read_shapes() -> dict[str, Shape]:
 
 
 SHAPES = _read_shapes()
-QUANTITIES = {shape.quantity for shape in SHAPES.values()}
+SHAPED = {shape.quantity for shape in SHAPES.values()}
 
 
 def shapes(results: xr.Dataset) -> xr.Dataset:
@@ -161,7 +161,7 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
     `largest` is taken over checkpoints with a number, so expansion, compression and fall are never
     negative and noise makes them larger: compare them between runs, not with 0.
     """
-    curves = {quantity: read_curve(results, quantity) for quantity in QUANTITIES & {*results}}
+    curves = {quantity: read_curve(results, quantity) for quantity in SHAPED & {*results}}
     about = ("long_name", "units", "formula", "quantity", "source")
     variables = {
         name: (

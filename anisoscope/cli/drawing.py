@@ -54,7 +54,7 @@ def figures_folder(figures: str | None, root: pathlib.Path) -> pathlib.Path:
         raise UserError(f"--figures={to} is the folder of a run; name another folder")
     if to.exists() and not to.is_dir():
         raise UserError(f"--figures={to} is a file; name a folder")
-    foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.MARK).exists()
+    foreign = to.is_dir() and any(to.iterdir()) and not (to / draw.FOLDER_MARK).exists()
     if foreign and to.resolve() != own.resolve():
         why = "holds files that are not figures of this command; name another folder"
         raise UserError(f"--figures={to} {why}")
@@ -76,10 +76,10 @@ def draw_figures(
     averaged = average_seeds({label: runs[label] for label in own})
     plotted = averaged | {label: run for label, run in runs.items() if label not in own}
     paths, contrasts = draw.draw_runs(plotted, to, over), on_disk.read_primary(root)
-    if why := on_disk.why_outdated(root, on_disk.RUNS, own):
+    if why := on_disk.why_outdated(root, on_disk.RUNS_CSV, own):
         print(f"contrasts are not drawn: {why}")
-    if not why and (root / on_disk.RUNS).exists():
-        matched = on_disk.read_contrasts(root, on_disk.LOSS_MATCHED)
+    if not why and (root / on_disk.RUNS_CSV).exists():
+        matched = on_disk.read_contrasts(root, on_disk.LOSS_MATCHED_CSV)
         compared = Compared(averaged, on_disk.read_runs(root)[1], matched, contrasts)
         paths += draw.save_figures(draw.EXPERIMENT, compared, to)
     else:
@@ -115,11 +115,11 @@ def write_page(
     place = root if to.resolve() == (root / "figures").resolve() else to
     shared, own = run_tables.provenance(runs)
     for left in filter(is_temporary, os.listdir(place)):  # of a process that was killed
-        if left.startswith(f".{report.NAME}."):
+        if left.startswith(f".{report.PAGE_NAME}."):
             (place / left).unlink(missing_ok=True)
     sentences = [f"{', '.join(runs)}: {shared}", *own, *bits]
-    write_file(place / report.NAME, report.page(runs, title, sentences, pictures))
-    return place / report.NAME
+    write_file(place / report.PAGE_NAME, report.page(runs, title, sentences, pictures))
+    return place / report.PAGE_NAME
 
 
 def first_figures(paths: list[pathlib.Path]) -> list[pathlib.Path]:

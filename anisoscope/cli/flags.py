@@ -39,16 +39,16 @@ from anisoscope.utils.settings import (
     walk_settings,
 )
 
-STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
+DEFAULT_STAGES = ("train", "measure", "tangents", "figures")  # the default of --stages
 FURTHER_STAGES = ("verify",)
-AXES = ("step", "gain_over_unigram")
-UNTRAINED = {  # configs of experiments that train nothing: their subject, and a check
+FIGURE_AXES = ("step", "gain_over_unigram")
+UNTRAINED_CONFIGS = {  # configs of experiments that train nothing: their subject, and a check
     UntrainedConfig: ("untrained blocks", check_untrained),
     CurvedConfig: ("curved manifolds", check_curved),
     PretrainedConfig: ("pretrained models", check_pretrained),
     ModelsConfig: ("pretrained models", check_models),
 }
-KINDS = (Config, *UNTRAINED)
+CONFIG_KINDS = (Config, *UNTRAINED_CONFIGS)
 EXPERIMENTS = pathlib.Path(anisoscope.__file__).parent / "experiments"
 FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), and meaning
     "config": (
@@ -58,8 +58,8 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     "workdir": (None, "Folder of the run; default: runs/<experiment>."),
     "figures": (None, "Folder of the figures; default: <workdir>/figures."),
     "stages": (
-        [*STAGES],
-        f"Stages to run: {', '.join(STAGES)} (default). Also: "
+        [*DEFAULT_STAGES],
+        f"Stages to run: {', '.join(DEFAULT_STAGES)} (default). Also: "
         "verify (check every file against its checksum).",
     ),
     "steps": (
@@ -69,7 +69,7 @@ FLAGS: dict[str, tuple[Any, str]] = {  # default (its type is the flag's type), 
     ),
     "compare": ([], "Folders of other runs to draw in the same figures."),
     "similarity": ([], "Compare the layers of two runs at a step or the last: runs/a,runs/b@256."),
-    "over": (AXES[0], f"x axis of curves over training: {' or '.join(AXES)}."),
+    "over": (FIGURE_AXES[0], f"x axis of curves over training: {' or '.join(FIGURE_AXES)}."),
     "distributed": (False, "Train with the other processes of the cluster (TPU pod, SLURM, MPI)."),
     "dry_run": (False, "Print what would run and its memory and time; write nothing."),
     "list": (False, "List the experiments."),
@@ -206,11 +206,11 @@ def check_flags(values: flags.FlagValues) -> None:
     """Raise UserError if the flags of an experiment contradict each other."""
     if values.config is None:
         raise UserError("no experiment named; pass --config=quickstart, or see --list")
-    choose("--over", values.over, AXES)
+    choose("--over", values.over, FIGURE_AXES)
     if not values.stages:
         raise UserError("--stages= names no stage; omit it, or see --help")
     for stage in values.stages:
-        choose("--stages", stage, (*STAGES, *FURTHER_STAGES))
+        choose("--stages", stage, (*DEFAULT_STAGES, *FURTHER_STAGES))
     if values.distributed and values.stages != ["train"]:
         advice = (
             "pass --stages=train, then measure without it, in parts: --stages=measure --steps=0::4"
@@ -242,7 +242,7 @@ def experiment_name(config: str) -> str:
 
 def check_without_training(experiment: Any, values: flags.FlagValues) -> None:
     """Check an experiment that trains nothing; reject stages and flags of training."""
-    what, check = UNTRAINED[type(experiment)]
+    what, check = UNTRAINED_CONFIGS[type(experiment)]
     check(experiment)
     single = type(experiment) is PretrainedConfig
     for name in ("compare", "distributed", "over", *["steps"] * (not single)):
@@ -312,8 +312,8 @@ def load_experiment(name: str) -> Any:
     if argument and not inspect.signature(module.get_config).parameters:
         raise UserError(f"{where}: this experiment takes no size after ':'")
     config = module.get_config(*filter(None, [argument]))
-    if not isinstance(config, KINDS):
-        kinds = " or ".join(kind.__name__ for kind in KINDS)
+    if not isinstance(config, CONFIG_KINDS):
+        kinds = " or ".join(kind.__name__ for kind in CONFIG_KINDS)
         what = f"get_config() returns a {type(config).__name__}"
         raise UserError(f"{where}: {what}; return a {kinds}")
     return from_dict(to_dict(config), type(config))  # makes NumPy and JAX numbers Python's

@@ -11,10 +11,10 @@ from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 
-USAGE = (
+FILE_USAGE = (
     "Measure a file of vectors: anisoscope measure acts.npz [--clusters=labels] [--out=table.csv]\n"
 )
-FLAGS: dict[str, tuple[Any, str]] = {
+FILE_FLAGS: dict[str, tuple[Any, str]] = {
     "vectors": (
         [],
         "Array of the file to measure, or several, each a layer; default: `vectors`, or the only one.",
@@ -39,7 +39,7 @@ STOPPED = "interrupted; nothing was written"
 
 def run(argv: list[str]) -> None:
     """Measure the file that `argv` names."""
-    values = flags.define_flags(FLAGS)
+    values = flags.define_flags(FILE_FLAGS)
     words = flags.parse_words(values, argv)[1:]
     if values.help:
         print(*format_usage(), sep="\n")
@@ -98,9 +98,9 @@ def write_format(table: Any, path: pathlib.Path) -> None:
 
 def format_usage() -> Iterator[str]:
     """List the flags with their defaults and meanings."""
-    yield USAGE
+    yield FILE_USAGE
     yield "FILE is .npy, .npz, .safetensors, .nc, .parquet or .csv: vectors, a row for each point.\n"
-    for name, (default, meaning) in FLAGS.items():
+    for name, (default, meaning) in FILE_FLAGS.items():
         value = ",".join(default) if isinstance(default, list) else default
         shown = f"={value}" if value not in (None, False, "") else ""
         yield f"  --{name}{shown}: {meaning}"

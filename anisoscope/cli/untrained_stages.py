@@ -49,7 +49,7 @@ def run(config: Any, request: Request) -> None:
         if not isinstance(config, PretrainedConfig):
             folder.claim_folder(root, config, new=False)
         if isinstance(config, UntrainedConfig | CurvedConfig):
-            specs = draw.UNTRAINED if isinstance(config, UntrainedConfig) else draw.CURVED
+            specs = draw.UNTRAINED_FIGURES if isinstance(config, UntrainedConfig) else draw.CURVED
             paths = draw.save_figures(specs, joined_files.read_table(root / "results.nc"), to)
             print(drawing.format_figures(paths, to))
         else:
@@ -142,7 +142,7 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
         folder.record_environment(root, pair.corpus.record())
         table = two_models.measure_pair(pair)
         two_models.write_similarity(table, pair.labels, root)
-    print(drawing.format_figures(draw.save_figures(draw.SIMILARITY, table, to), to))
+    print(drawing.format_figures(draw.save_figures(draw.SIMILARITY_FIGURES, table, to), to))
 
 
 def verify(config: Any, request: Request) -> None:

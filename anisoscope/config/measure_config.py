@@ -36,7 +36,8 @@ DEFAULT_FAMILIES, OPTIONAL_FAMILIES = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPU
 # what the library measures where no family is named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
-CLOUD_NULLS = ("gaussian", "isotropic", "capped", "flipped")  # null models made from a cloud alone
+GAUSSIAN = "gaussian"  # the null model of the same spectrum
+CLOUD_NULLS = (GAUSSIAN, "isotropic", "capped", "flipped")  # null models made from a cloud alone
 NULLS = (*CLOUD_NULLS, "shuffled", "untrained", "permuted")
 
 

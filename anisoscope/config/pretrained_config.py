@@ -25,12 +25,12 @@ MODEL_FAMILIES = tuple(
 )  # measured of any model
 DEFAULT_MODEL_FAMILIES = tuple(name for name in MODEL_FAMILIES if name in DEFAULT_FAMILIES)
 MODALITIES = ("text", "characters", "speech", "vision")
-KINDS = ("encoder", "decoder")
+MODEL_KINDS = ("encoder", "decoder")
 TABLE = "models.json"  # the experiment's models by label
 PAPERS = ("shape_of_learning", "inherent")
-STAGE = re.compile(r"stage[_-]?\d+(-ingredient\d+)?")  # of a training, in a revision's name
+STAGE_NAME = re.compile(r"stage[_-]?\d+(-ingredient\d+)?")  # of a training, in a revision's name
 REVISIONS = "pretrained.revisions"
-ALONE = 1  # step of a model without revisions; step 0 is the untrained null model
+SINGLE_STEP = 1  # step of a model without revisions; step 0 is the untrained null model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ def check_pretrained(config: PretrainedConfig) -> None:
 def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
     """Map training steps to revisions, ascending; a model without revisions has step 1."""
     revisions: dict[int, str | None] = {}
-    stages = {stage[0]: name for name in weights.revisions if (stage := STAGE.search(name))}
+    stages = {stage[0]: name for name in weights.revisions if (stage := STAGE_NAME.search(name))}
     if len(stages) > 1:
         both = " and ".join([*stages.values()][:2])
         why = "belong to two stages, which may count steps anew"
@@ -118,7 +118,7 @@ def revision_steps(weights: WeightsConfig) -> dict[int, str | None]:
             what = f"pretrained.revisions: {both} both have step {step}"
             raise SettingError(f"{what}; omit either", REVISIONS)
         revisions[step] = revision
-    return dict(sorted(revisions.items())) or {ALONE: None}
+    return dict(sorted(revisions.items())) or {SINGLE_STEP: None}
 
 
 def revision_step(revision: str) -> int:

@@ -15,11 +15,11 @@ CHOICES = {
     "embeddings": ("raw", "normed"),
     "targets": ("input", "queries", "keys", "both"),
 }
-NORMS = (
+BIAS_NORMS = (
     0.0,
     *(10 ** (power / 2) for power in range(-4, 7)),
 )  # 0, and 0.01 to 1,000 in half decades
-LARGEST = 100_000  # with a larger bias, float32 keeps less than two digits of the input
+LARGEST_BIAS = 100_000  # with a larger bias, float32 keeps less than two digits of the input
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +42,10 @@ class UntrainedConfig:
         True, "truncate the initial weights at 2 sigma without rescaling, as BERT does"
     )
     norms: tuple[float, ...] = setting(
-        NORMS,
+        BIAS_NORMS,
         "norms of the bias, relative to the root mean square norm of its input",
         low=0,
-        high=LARGEST,
+        high=LARGEST_BIAS,
         nonempty=True,
     )
     norm_orders: tuple[str, ...] = setting(
@@ -85,7 +85,7 @@ def check_untrained(config: UntrainedConfig) -> None:
 
 
 MANIFOLDS = ("paraboloid", "sphere", "torus")
-FLAT = 0.1  # leading orders are fitted where spread times curvature is at most this
+FLATTEST = 0.1  # leading orders are fitted where spread times curvature is at most this
 SPREADS = tuple(2.0**-power for power in range(9, 1, -1))  # 0.002 to 0.25
 BIASES = (0.0, 1.0, 3.0, 7.0, 15.0, 31.0, 63.0)  # each cuts the spread by the square root of 2
 
@@ -138,6 +138,6 @@ def check_curved(config: CurvedConfig) -> None:
         advice = "leave it out or set dimension=2"
         raise UserError(f"manifolds: torus has dimension 2, not {config.dimension}; {advice}")
     for curvature in config.curvatures:
-        if sum(spread * curvature <= FLAT for spread in config.spreads) < 3:
-            what = f"a slope needs 3 spreads of at most {FLAT / curvature:g}"
+        if sum(spread * curvature <= FLATTEST for spread in config.spreads) < 3:
+            what = f"a slope needs 3 spreads of at most {FLATTEST / curvature:g}"
             raise UserError(f"spreads: for curvature {curvature:g} {what}; add smaller spreads")

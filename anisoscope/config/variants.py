@@ -8,7 +8,7 @@ from anisoscope.config.run_config import seed_pairs
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
-SEEDS = {"train.seed", "train.data_seed"}
+VARIED_SEEDS = {"train.seed", "train.data_seed"}
 Chosen = TypeVar("Chosen")  # an experiment's config class
 # The learning rate decays only at the end, so that all checkpoints before are in the same phase.
 SCHEDULE = {"train.schedule": "constant"}
@@ -139,7 +139,7 @@ def groups(config: Config, overridden: Iterable[str] = ()) -> dict[str, Config]:
             raise UserError(f"{what}: {error}") from error
         for count in ("num_seeds", "num_data_seeds"):
             value = getattr(configs[name].train, count) or 1
-            if SEEDS & changes.keys() and f"train.{count}" not in changes and value > 1:
+            if VARIED_SEEDS & changes.keys() and f"train.{count}" not in changes and value > 1:
                 why = f"but {what} sets its own seed; omit either"
                 raise UserError(f"train.{count} is {value}, {why}")
     return configs

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from html.entities import html5
 
 UNIT = 1 << 20  # characters after which a text without pages is cut at a blank line
-DEPTH = 40  # nesting beyond this is taken for stray markers
+DEEPEST = 40  # nesting beyond this is taken for stray markers
 
 _ATTRIBUTES = rb"\b[^<>\n]*+(?:\n(?!\n)[^<>\n]*+)*+"
 _DROPPED = (
@@ -156,7 +156,7 @@ def _resolve(text: bytes) -> bytes:
                 opened.pop()
         elif kind in _OPENS:
             _close(_OPENS[kind], kept, opened)
-        elif len(opened) < DEPTH:
+        elif len(opened) < DEEPEST:
             opened.append((kind, len(kept)))
         kept.append(after)
     return b"".join(kept)

@@ -28,9 +28,9 @@ from anisoscope.utils.extras import required_by
 from anisoscope.utils.progress import progress_bar
 
 # A text with these first million characters begins as enwik8 does.
-HEAD = 1_000_000
+CHECKED_BYTES = 1_000_000
 HEAD_SHA256 = "369b688978f649681136198fb96db14c1616756260c55fb4b65e9bc049552cad"
-LARGEST = 2**31 - 1  # positions in a text are int32 on every device
+LONGEST_TEXT = 2**31 - 1  # positions in a text are int32 on every device
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,8 +85,8 @@ def load_corpus(config: DataConfig, context: int, download: bool = True) -> Corp
             need = f"one window needs {context + 1:,} (model.context + 1)"
             advice = "take a longer text or a smaller --config.model.context="
             raise UserError(f"{name} ({origin}): {what}, {need}; {advice}")
-    if len(train) > LARGEST:
-        what = f"its training split has {len(train):,} characters, {LARGEST:,} at most"
+    if len(train) > LONGEST_TEXT:
+        what = f"its training split has {len(train):,} characters, {LONGEST_TEXT:,} at most"
         raise UserError(f"{name} ({origin}): {what}; take a part")
     sha256 = hashlib.sha256(text).hexdigest()
     return Corpus(name, vocabulary, train, valid, test, sha256, origin)
@@ -99,7 +99,7 @@ def load_local(config: DataConfig, context: int) -> Corpus:
     train, rest = (np.zeros(enwik8.SIZE * part // 100, np.uint8) for part in (90, 5))
     return Corpus(
         "enwik8",
-        bytes(range(1, 1 + enwik8.BYTES)),
+        bytes(range(1, 1 + enwik8.DISTINCT_BYTES)),
         train,
         rest,
         rest,
@@ -124,7 +124,7 @@ def _read(config: DataConfig, download: bool) -> tuple[bytes | bytearray, str, s
         text = enwik8_dataset_builder.read_enwik8(Path(config.cache).expanduser(), download)
         return text, "enwik8", enwik8_dataset_builder.URL
     path = Path(config.path).expanduser()
-    text = read_text(path, None if config.clean else LARGEST * 100 // 90 + 1)
+    text = read_text(path, None if config.clean else LONGEST_TEXT * 100 // 90 + 1)
     return text, _identify(text, path), str(path)
 
 
@@ -140,7 +140,8 @@ def _identify(text: bytes, path: Path) -> str:
         what = f"holds {len(text):,} of the {enwik8.SIZE:,} bytes of enwik8"
         advice = "copy or download it again, or rename it if a part is meant"
         raise UserError(f"data.path {path} {what}: {advice}")
-    if HEAD <= len(text) < enwik8.SIZE and hashlib.sha256(text[:HEAD]).hexdigest() == HEAD_SHA256:
+    digest = hashlib.sha256(text[:CHECKED_BYTES]).hexdigest()
+    if CHECKED_BYTES <= len(text) < enwik8.SIZE and digest == HEAD_SHA256:
         return f"{path.name} (begins as enwik8)"
     return path.name
 
@@ -153,7 +154,7 @@ _OPENERS = {  # {first bytes of a compressed file: function that opens it}
 _ZIP = rb"PK(?:\x03\x04|\x05\x06)"
 _TEXTS = re.compile(r"^[^.].*\.txt(\.(zip|gz|bz2|xz))?$", re.IGNORECASE)  # file names in a folder
 _HEAD = 262  # bytes by which the format is recognized
-COPIES = 3  # copies of a text in memory while it is split
+COPIES_OF_TEXT = 3  # copies of a text in memory while it is split
 # RuntimeError: a zip with a password or an unknown method
 _DAMAGED = (EOFError, OSError, RuntimeError, ValueError)
 _DAMAGED += (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
@@ -168,7 +169,7 @@ def read_text(path: Path, longest: int | None = None) -> bytes:
         UserError: There is no text, or it is damaged or too long.
     """
     room = memory.machine_memory()
-    limits = (longest, None if room is None else room // COPIES)
+    limits = (longest, None if room is None else room // COPIES_OF_TEXT)
     longest = min((limit for limit in limits if limit is not None), default=sys.maxsize - 1)
     too_long = f"data.path {path} is too long: {longest:,} bytes at most can be read here"
     try:

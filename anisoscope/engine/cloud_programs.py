@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import INPUT_KINDS
+from anisoscope.config.measure_config import GAUSSIAN, INPUT_KINDS
 from anisoscope.engine import programs
 from anisoscope.engine.sizes import Layout
 from anisoscope.measurement.families import comparison_family
@@ -21,7 +21,6 @@ from anisoscope.metrics.cloud import only
 from anisoscope.metrics.copies import Copies, copies
 from anisoscope.metrics.neighbors import Neighbors
 
-GAUSSIAN = "gaussian"
 Constants = dict[str, Any]  # by family: what it computes from the numbers of points and dimensions
 
 

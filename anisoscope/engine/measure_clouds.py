@@ -11,9 +11,9 @@ import jax
 import numpy as np
 from jax import Array
 
+from anisoscope.config.measure_config import GAUSSIAN
 from anisoscope.engine import programs
 from anisoscope.engine.cloud_programs import (
-    GAUSSIAN,
     Constants,
     Layer,
     Selection,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit  # scipy.stats takes half a second to import
 
-KINDS = ("jackknife", "sections", "share_sections")
+RESAMPLINGS = ("jackknife", "sections", "share_sections")
 LEVEL = 0.95
 
 

@@ -28,7 +28,7 @@ from anisoscope.metrics.spectrum import Spectrum
 ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
 DRAWS = 4  # draws of a layer's Gaussian null model; their values are averaged
 EIGENVALUES = 4096  # over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
-FEWEST = 4  # draws of isotropic spectra
+FEWEST_DRAWS = 4  # draws of isotropic spectra
 PERMUTED = "permuted"
 
 
@@ -148,7 +148,7 @@ def isotropic_spectra(points: int, width: int) -> Spectrum:
 
 def count_draws(points: int, width: int) -> int:
     """Choose the number of draws."""
-    return max(FEWEST, EIGENVALUES // min(points - 1, width))
+    return max(FEWEST_DRAWS, EIGENVALUES // min(points - 1, width))
 
 
 @functools.cache

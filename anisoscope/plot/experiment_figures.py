@@ -26,8 +26,8 @@ CONTRASTED = (
     *("bell_blocks", "growth", "cosine_growth", "drift_growth"),
     *("expansion", "compression", "entropy_decrease", "sink"),
 )
-ACROSS = 4  # panels side by side
-PAIR = ["setting", "before", "after", "held"]
+CONTRASTS_ACROSS = 4  # panels side by side
+CONTRAST = ["setting", "before", "after", "held"]
 
 
 class Compared(NamedTuple):
@@ -70,10 +70,10 @@ def _contrasts(
     names = [name for name in CONTRASTED if name in set(changes.quantity)]
     if not names:
         return None
-    rows = {pair: -place for place, pair in enumerate(changes.groupby(PAIR, sort=False).groups)}
+    rows = {pair: -place for place, pair in enumerate(changes.groupby(CONTRAST, sort=False).groups)}
     colors = dict(zip(changes.setting.unique(), cycle(style.OKABE_ITO), strict=False))
-    columns, deep = min(ACROSS, len(names)), -(-len(names) // ACROSS)
-    figure = style.new_figure(style.PAGE, 0.7 + deep * (0.6 + 0.135 * len(rows)))
+    columns, deep = min(CONTRASTS_ACROSS, len(names)), -(-len(names) // CONTRASTS_ACROSS)
+    figure = style.new_figure(style.PAGE_WIDTH, 0.7 + deep * (0.6 + 0.135 * len(rows)))
     axes = figure.subplots(deep, columns, sharey=True, squeeze=False)
     for ax, name in zip(axes.flat, names, strict=False):
         for row in changes[changes.quantity == name].itertuples(index=False):
@@ -125,7 +125,7 @@ MARKS = {  # of verdicts
     WITHIN: {"marker": "s"},
     OPEN: {"marker": "o", "markerfacecolor": "white"},
 }
-ENDS = ["before", "after", "at", "positions"]
+CONTRAST_ENDS = ["before", "after", "at", "positions"]
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30)
 
 
@@ -154,8 +154,8 @@ def primary_contrasts(compared: Compared) -> Figure | None:
 def forest(table: pd.DataFrame, title: str = "Prespecified changes") -> Figure:
     """Draw a row for each contrast under its conditions: change and interval over its margin."""
     table = table[table["verdict"] != NOTHING]
-    groups = table.groupby(ENDS, sort=False)
-    figure = style.new_figure(style.PAGE, 1.3 + 0.2 * (len(table) + len(groups)))
+    groups = table.groupby(CONTRAST_ENDS, sort=False)
+    figure = style.new_figure(style.PAGE_WIDTH, 1.3 + 0.2 * (len(table) + len(groups)))
     ax, labels, bold = figure.subplots(), [], []
     for (before, after, at, positions), rows in groups:
         side = ", without the first token" * (positions != "all")
@@ -185,7 +185,7 @@ def ratio_axis(ax: Axes, widest: float, label: str) -> None:
     marks = [tick for tick in TICKS if abs(tick) < widest]
     ax.set_xticks(marks, [f"{tick:g}".replace("-", "−") for tick in marks])
     ax.minorticks_off()
-    ax.set_xlabel(label, fontsize=style.SMALL)
+    ax.set_xlabel(label, fontsize=style.SMALL_FONT)
 
 
 def _draw_change(ax: Axes, row, place: int) -> None:

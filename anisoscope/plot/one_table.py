@@ -11,12 +11,21 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import ORDERED, draw_panel, labels_along
-from anisoscope.plot.run_tables import NULLS, Run
-from anisoscope.plot.specs import GAUSSIAN, LINE, NULL, QUANTITY, RUN, SPECS, Line, Spec
+from anisoscope.plot.run_tables import NULLS_IN_FIGURES, Run
+from anisoscope.plot.specs import (
+    GAUSSIAN_CURVE,
+    LINE,
+    NULL_ROLE,
+    QUANTITY_ROLE,
+    RUN_ROLE,
+    SPECS,
+    Line,
+    Spec,
+)
 from anisoscope.results.frame import as_run_table, check_table, select_values
 
 Tables = xr.Dataset | Sequence[xr.Dataset] | Mapping[str, xr.Dataset]
-DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
+COUNTS_OF_DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
 
 
 def by_layer(
@@ -61,8 +70,8 @@ def by_layer(
     tables, several = name_tables(table, label), not isinstance(table, xr.Dataset)
     lines: tuple[Line, ...] = ()
     if show_null:
-        words = NULLS.get(show_null, show_null)
-        lines = (Line(words, model=show_null, look=GAUSSIAN["look"], band=False),)
+        words = NULLS_IN_FIGURES.get(show_null, show_null)
+        lines = (Line(words, model=show_null, look=GAUSSIAN_CURVE["look"], band=False),)
     place = {"positions": positions, "step": step}
     for own in tables.values():
         values = select_values(own, quantity, null, place)
@@ -73,8 +82,8 @@ def by_layer(
             raise ValueError(f"{quantity} has no layers in this table, which describes one matrix")
         if len(others) > (not several):
             raise _wrong_dimensions(values, "layer or block, and for a single table one more,")
-    spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN, lines=lines)
-    ax = _draw(spec, tables, place | {NULL: null}, label, ax)
+    spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN_ROLE, lines=lines)
+    ax = _draw(spec, tables, place | {NULL_ROLE: null}, label, ax)
     with style.context(mathematics=True):
         crowded = several and not style.label_ends(ax)
         if crowded or (not several and (label or others or show_null)):
@@ -127,8 +136,8 @@ def by_step(
     along, further = _depth_and_others(values, "step")
     if "step" not in values.dims or further:
         raise _wrong_dimensions(values, "step, and layer or block,")
-    spec = Spec("", "", (quantity,), x="step", hue=along or RUN)
-    return _draw(spec, {"": table}, {"positions": positions, NULL: null}, label, ax)
+    spec = Spec("", "", (quantity,), x="step", hue=along or RUN_ROLE)
+    return _draw(spec, {"": table}, {"positions": positions, NULL_ROLE: null}, label, ax)
 
 
 def effective_ranks(
@@ -164,9 +173,11 @@ def effective_ranks(
     if not isinstance(table, xr.Dataset):
         return _panels(effective_ranks, table, ax, positions=positions, step=step)
     check_table(table)
-    names = tuple(name for name in DIRECTIONS if name in table)
+    names = tuple(name for name in COUNTS_OF_DIRECTIONS if name in table)
     if not names:
-        raise ValueError(f"the table has no {', '.join(DIRECTIONS)}: measure the family spectrum")
+        raise ValueError(
+            f"the table has no {', '.join(COUNTS_OF_DIRECTIONS)}: measure the family spectrum"
+        )
     lines = tuple(Line(table[name].attrs.get("long_name", name), name) for name in names)
     spec = Spec("", "", names, x="layer", hue=LINE, lines=lines)
     select_values(table, names[0], None, place := {"positions": positions, "step": step})
@@ -321,8 +332,8 @@ def _draw(
     ax: Axes | None,
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
-    step, null, quantity = place.get("step"), place.get(NULL), spec.quantities[0]
-    place = {QUANTITY: quantity} | {name: at for name, at in place.items() if at is not None}
+    step, null, quantity = place.get("step"), place.get(NULL_ROLE), spec.quantities[0]
+    place = {QUANTITY_ROLE: quantity} | {name: at for name, at in place.items() if at is not None}
     runs, names = {}, {}
     for name, table in tables.items():
         results, names = as_run_table(table)
@@ -333,7 +344,7 @@ def _draw(
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
         hues, colors = labels_along(spec.hue, spec, runs, ()), None
         looks = style.run_styles(hues)
-        if spec.hue == RUN:
+        if spec.hue == RUN_ROLE:
             count = len({line.get_color() for line in ax.lines})
             looks = {
                 name: {"color": style.COLORS[at % len(style.COLORS)], "marker": "o"}
@@ -362,7 +373,7 @@ def _draw(
 
 
 def _value_label(values: xr.DataArray, null: str | None) -> str:
-    words = f", excess over {NULLS.get(null, null)}".replace("\n", " ") if null else ""
+    words = f", excess over {NULLS_IN_FIGURES.get(null, null)}".replace("\n", " ") if null else ""
     return style.variable_label(values) + words
 
 

@@ -13,9 +13,9 @@ from matplotlib.ticker import LogLocator, NullFormatter, NullLocator, StrMethodF
 
 from anisoscope.plot import style
 
-DEPTH = "relative depth (0 = embedding)"
-LAYER = "layer (0 = embedding)"
-SHORT = 30  # ratio of its ends: a shorter log axis has numbers between decades
+RELATIVE_DEPTH = "relative depth (0 = embedding)"
+LAYER_LABEL = "layer (0 = embedding)"
+SHORT_AXIS = 30  # ratio of its ends: a shorter log axis has numbers between decades
 
 
 def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
@@ -81,7 +81,7 @@ def name_axis(ax: Axes, name: str, labels: Sequence[str]) -> None:
 def mark_empty(ax: Axes, reason: str) -> None:
     """Write in an empty panel why it has no curve."""
     if not ax.lines:
-        look = {"transform": ax.transAxes, "color": "0.4", "fontsize": style.SMALL}
+        look = {"transform": ax.transAxes, "color": "0.4", "fontsize": style.SMALL_FONT}
         ax.text(0.5, 0.5, reason, ha="center", **look)
         ax.grid(visible=False)
         ax.set(xticks=[], yticks=[])
@@ -98,7 +98,7 @@ def logarithmic(*axes: Axis) -> None:
 def number_decades(axis: Axis) -> None:
     """Write the numbers of a log axis in plain text (style.RC), of a short axis more of them."""
     low, high = axis.get_view_interval()
-    axis.set_major_locator(LogLocator(subs=(1,) if high > SHORT * low else (1, 2, 3, 5)))
+    axis.set_major_locator(LogLocator(subs=(1,) if high > SHORT_AXIS * low else (1, 2, 3, 5)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
 
@@ -132,7 +132,9 @@ def patch_colors(count: int, first: int = 0) -> ScalarMappable:
     return ScalarMappable(BoundaryNorm(edges, 256), style.depth_colormap())
 
 
-def patch_bar(figure: Figure, colors: ScalarMappable, axes: np.ndarray, words: str = LAYER) -> None:
+def patch_bar(
+    figure: Figure, colors: ScalarMappable, axes: np.ndarray, words: str = LAYER_LABEL
+) -> None:
     """Add a color bar of layers or blocks by number; of many only some."""
     patches = (colors.norm.boundaries[:-1] + 0.5).astype(int).tolist()
     ticks = patches[:: math.ceil(len(patches) / 8)]

@@ -13,14 +13,24 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.measurement.families.registry import null_models_for
 from anisoscope.plot import panel_axes, specs, style
 from anisoscope.plot import run_tables as tables
-from anisoscope.plot.run_tables import NULLS, Curve, Run, layers_label, runs_with
-from anisoscope.plot.specs import HOOK_POINT, KIND, LINE, NULL, QUANTITY, RUN, Line, Place, Spec
+from anisoscope.plot.run_tables import NULLS_IN_FIGURES, Curve, Run, layers_label, runs_with
+from anisoscope.plot.specs import (
+    HOOK_POINT,
+    KIND_ROLE,
+    LINE,
+    NULL_ROLE,
+    QUANTITY_ROLE,
+    RUN_ROLE,
+    Line,
+    Place,
+    Spec,
+)
 from anisoscope.results.derived import block_average, nulls_in, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks
 ACROSS = 3  # panels side by side in a figure of a single row
-STREAM = "residual_stream"
+STREAM_NAME = "residual_stream"
 AVERAGES = {"blocks": block_average, "heads": over_heads}
 GAIN_WORDS = "Gain over unigram: bits of the best answer without context minus bits of the model."
 SEED_WORDS = " Seeds are averaged at equal steps, and so are their gains."
@@ -39,13 +49,13 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     every, across = [*itertools.product(rows, columns)], len(columns)
     if single_row := len(rows) == 1:
         across = -(-across // -(-across // ACROSS))
-    down, width = -(-len(every) // across), style.PAGE if across > 1 else style.SINGLE
+    down, width = -(-len(every) // across), style.PAGE_WIDTH if across > 1 else style.SINGLE_WIDTH
     figure = style.new_figure(width, 0.9 + (2.0 if down == 1 else 1.5) * down)
     grid = figure.subplots(down, across, squeeze=False)
     hues = labels_along(spec.hue, spec, runs, quantities)
     colors = hue_colors(spec, runs, hues)
-    styles = styles if spec.hue == RUN else style.run_styles(hues)
-    at = {QUANTITY: quantities[0], "positions": "all", **spec.at}
+    styles = styles if spec.hue == RUN_ROLE else style.run_styles(hues)
+    at = {QUANTITY_ROLE: quantities[0], "positions": "all", **spec.at}
     panels = dict(zip(every, grid.flat, strict=False))
     for labels, ax in panels.items():
         draw_panel(ax, spec, runs, at | dict(zip(axes, labels, strict=True)), styles, colors)
@@ -54,12 +64,12 @@ def render(spec: Spec, runs: dict[str, Run]) -> Figure | None:
     _set_limits(spec, grid, "panel" if single_row and spec.scale == "column" else spec.scale)
     for number, ((row, column), ax) in enumerate(panels.items()):
         if spec.columns and (number < across or single_row) and columns != ["all"]:
-            width = 0.75 * style.PAGE / across
+            width = 0.75 * style.PAGE_WIDTH / across
             style.panel_title(ax, _name(spec, runs, spec.columns, column), width)
         if spec.rows and number % across == 0 and rows != ["all"]:
-            text = style.wrap(_name(spec, runs, spec.rows, row), 1.3, style.SMALL)
-            weight = "bold" if spec.rows == RUN else "normal"
-            ax.set_ylabel(text, fontsize=style.SMALL, fontweight=weight)
+            text = style.wrap(_name(spec, runs, spec.rows, row), 1.3, style.SMALL_FONT)
+            weight = "bold" if spec.rows == RUN_ROLE else "normal"
+            ax.set_ylabel(text, fontsize=style.SMALL_FONT, fontweight=weight)
         if ax.lines:
             _x_axis(ax, spec, runs, across)
     _name_axes(spec, runs, grid, quantities[0])
@@ -81,17 +91,17 @@ def _set_limits(spec: Spec, grid: np.ndarray, scale: str) -> None:
 
 
 def _x_axis(ax: Axes, spec: Spec, runs: dict[str, Run], across: int) -> None:
-    if spec.x == specs.GAIN:
+    if spec.x == specs.GAIN_AXIS:
         ax.axvline(0, color="0.6", linewidth=0.7, zorder=1)  # no better than character frequencies
         ax.set_xlabel("gain over unigram (bits)")
     elif spec.x == "step":
         panel_axes.step_axis(ax, tables.last_step(runs))
     elif spec.x == "depth":
-        text = layers_label(runs, panel_axes.DEPTH)
+        text = layers_label(runs, panel_axes.RELATIVE_DEPTH)
         ax.set_xlabel(text.replace(" (", "\n(") if across > 2 else text)
     elif spec.x in ("layer", "block"):
         full = spec.x == "layer" and across <= 2
-        ax.set_xlabel(layers_label(runs, panel_axes.LAYER) if full else spec.x)
+        ax.set_xlabel(layers_label(runs, panel_axes.LAYER_LABEL) if full else spec.x)
         ax.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     else:
         labels = next(iter(runs.values())).results[spec.x].values
@@ -111,9 +121,9 @@ def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str
             axes[-1].set_xlabel("")  # of a middle row; its numbers stay
     for ax in grid[:, 1:].flat if spec.scale in ("figure", "row") else ():
         ax.tick_params(labelleft=False)
-    if QUANTITY in (spec.rows, spec.columns) and not spec.label:
+    if QUANTITY_ROLE in (spec.rows, spec.columns) and not spec.label:
         return
-    text, size = spec.label or _name(spec, runs, QUANTITY, quantity), style.RC["font.size"]
+    text, size = spec.label or _name(spec, runs, QUANTITY_ROLE, quantity), style.RC["font.size"]
     grid[0, 0].figure.supylabel(style.wrap(text, 1.6 * len(grid), size), fontsize=size)
 
 
@@ -121,14 +131,14 @@ def _name(spec: Spec, runs: dict[str, Run], axis: str, label: Any) -> str:
     """Name a row or a column."""
     if label in spec.names:
         return spec.names[label]
-    if axis == QUANTITY:
+    if axis == QUANTITY_ROLE:
         name = label if runs_with(runs, label) else variable(spec, label)
         return tables.label_variable(runs_with(runs, name), name)
-    if axis in ("positions", NULL):
-        return (tables.POSITIONS if axis == "positions" else NULLS)[label]
+    if axis in ("positions", NULL_ROLE):
+        return (tables.POSITION_LABELS if axis == "positions" else NULLS_IN_FIGURES)[label]
     if axis == "layer" and label == 0:
         return layers_label(runs, "layer 0 (embedding)")
-    return str(label) if axis == RUN else f"{axis} {label}"
+    return str(label) if axis == RUN_ROLE else f"{axis} {label}"
 
 
 def _add_key(
@@ -138,7 +148,7 @@ def _add_key(
     if colors and spec.hue == "step":
         panel_axes.step_bar(grid[0, 0].figure, colors, grid)
     elif colors:
-        words = layers_label(runs, panel_axes.LAYER) if spec.hue == "layer" else spec.hue
+        words = layers_label(runs, panel_axes.LAYER_LABEL) if spec.hue == "layer" else spec.hue
         panel_axes.patch_bar(grid[0, 0].figure, colors, grid, words)
     handles, labels = style.legend_entries(grid.flat)
     if colors and handles:
@@ -162,7 +172,7 @@ def _add_words(
         tables.describe_bands(shown, *(variable(spec, name) for name in names)),
         spec.note,
         (GAIN_WORDS + SEED_WORDS * any("seeds" in table.attrs for table in shown))
-        * (spec.x == specs.GAIN),
+        * (spec.x == specs.GAIN_AXIS),
     ]
     bands = " ".join(word for word in words if word)
     tables.caption(figure, runs, spec.shown, bands)
@@ -181,7 +191,7 @@ def select_runs(spec: Spec, runs: dict[str, Run]) -> tuple[dict[str, Run], tuple
         runs = {label: run for label, run in runs.items() if run.results.sizes["step"] > 1}
     if spec.hue == HOOK_POINT:
         runs = {label: run for label, run in runs.items() if run.hook_points}
-    if NULL in (spec.rows, spec.columns):
+    if NULL_ROLE in (spec.rows, spec.columns):
         runs = {label: run for label, run in runs.items() if nulls_in(run.results)}
     lines = [line.quantity for line in spec.lines if spec.hue == LINE and "{}" in line.quantity]
     quantities = tuple(
@@ -201,21 +211,26 @@ def labels_along(
     axis: str, spec: Spec, runs: dict[str, Run], quantities: tuple[str, ...]
 ) -> list[Any]:
     """List the labels along rows, columns or hues."""
-    if axis == QUANTITY:
-        every = NULL not in (spec.rows, spec.columns)
+    if axis == QUANTITY_ROLE:
+        every = NULL_ROLE not in (spec.rows, spec.columns)
         return [name for name in quantities if every or nulls_with(name, runs)]
-    if axis == NULL:
+    if axis == NULL_ROLE:
         return [
-            null for null in NULLS if any(null in nulls_with(name, runs) for name in quantities)
+            null
+            for null in NULLS_IN_FIGURES
+            if any(null in nulls_with(name, runs) for name in quantities)
         ]
     if axis == "positions" and runs:
         return tables.shared_positions(runs)
-    if axis == KIND:
+    if axis == KIND_ROLE:
         return [kind for kind in spec.names if kind in {run.kind for run in runs.values()}]
     if axis == HOOK_POINT:
-        return [STREAM, *dict.fromkeys(name for run in runs.values() for name in run.hook_points)]
-    if axis in ("", RUN, LINE):
-        return {"": [""], RUN: [*runs], LINE: [line.label for line in spec.lines]}[axis]
+        return [
+            STREAM_NAME,
+            *dict.fromkeys(name for run in runs.values() for name in run.hook_points),
+        ]
+    if axis in ("", RUN_ROLE, LINE):
+        return {"": [""], RUN_ROLE: [*runs], LINE: [line.label for line in spec.lines]}[axis]
     known = [run.results[axis] for run in runs.values() if axis in run.results.dims]
     return list(dict.fromkeys(label for labels in known for label in labels.values.tolist()))
 
@@ -246,25 +261,27 @@ def draw_panel(
     colors: ScalarMappable | None = None,
 ) -> None:
     """Draw the curves of a panel, or a sentence if it has none."""
-    quantity = place[QUANTITY]
-    if RUN in place:
-        runs = {place[RUN]: runs[place[RUN]]}
-    if KIND in place:
-        runs = {label: run for label, run in runs.items() if run.kind == place[KIND]}
-    if NULL in place:
+    quantity = place[QUANTITY_ROLE]
+    if RUN_ROLE in place:
+        runs = {place[RUN_ROLE]: runs[place[RUN_ROLE]]}
+    if KIND_ROLE in place:
+        runs = {label: run for label, run in runs.items() if run.kind == place[KIND_ROLE]}
+    if NULL_ROLE in place:
         runs = {
             label: run
             for label, run in runs.items()
-            if place[NULL] in nulls_with(quantity, {label: run})
+            if place[NULL_ROLE] in nulls_with(quantity, {label: run})
         }
     for label, run in runs.items():
         own = (
-            [label] if spec.hue == RUN else labels_along(spec.hue, spec, {label: run}, (quantity,))
+            [label]
+            if spec.hue == RUN_ROLE
+            else labels_along(spec.hue, spec, {label: run}, (quantity,))
         )
         for hue in own:
             look = {"color": colors.to_rgba(hue)} if colors else styles[hue]
-            at = place if spec.hue == RUN else {**place, spec.hue: hue}
-            names = {RUN: hue, HOOK_POINT: str(hue).replace("_", " ")}
+            at = place if spec.hue == RUN_ROLE else {**place, spec.hue: hue}
+            names = {RUN_ROLE: hue, HOOK_POINT: str(hue).replace("_", " ")}
             name = "_nolegend_" if colors else names.get(spec.hue, f"{spec.hue} {hue}")
             lines = [Line(name), *spec.lines]
             if spec.hue == LINE:
@@ -276,13 +293,13 @@ def draw_panel(
 
 def draw_line(ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Place) -> None:
     """Draw a line of a panel with its interval, if the table has values."""
-    quantity, place = line.quantity.format(place[QUANTITY]), {**place, **line.at}
+    quantity, place = line.quantity.format(place[QUANTITY_ROLE]), {**place, **line.at}
     found = curve(spec, run, quantity, place)
-    if found is None or place[QUANTITY] not in (line.panels or spec.quantities):
+    if found is None or place[QUANTITY_ROLE] not in (line.panels or spec.quantities):
         return
     table, (mean, low, high) = found
     if line.model:
-        excess = curve(spec, run, quantity, {**place, NULL: line.model})
+        excess = curve(spec, run, quantity, {**place, NULL_ROLE: line.model})
         mean = np.full_like(mean, np.nan) if excess is None else mean - excess[1][0]
     if not np.isfinite(mean).any():
         return
@@ -297,10 +314,10 @@ def draw_line(ax: Axes, spec: Spec, run: Run, place: Place, line: Line, look: Pl
 
 def curve(spec: Spec, run: Run, quantity: str, place: Place) -> tuple[xr.Dataset, Curve] | None:
     """Return the table and mean, low and high along the curve; None if the table lacks it."""
-    hook_point = place.get(HOOK_POINT, STREAM)
-    table = run.results if hook_point == STREAM else run.hook_points[hook_point]
-    name = variable(spec, quantity) if quantity == place[QUANTITY] else quantity
-    null = place.get(NULL, "")
+    hook_point = place.get(HOOK_POINT, STREAM_NAME)
+    table = run.results if hook_point == STREAM_NAME else run.hook_points[hook_point]
+    name = variable(spec, quantity) if quantity == place[QUANTITY_ROLE] else quantity
+    null = place.get(NULL_ROLE, "")
     if name not in table or (null and null not in nulls_in(table)):
         return None
     values = table[name]

@@ -16,16 +16,16 @@ import xarray as xr
 
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
-from anisoscope.plot.run_tables import ENDS, POSITIONS, Run, describe_bands, provenance
+from anisoscope.plot.run_tables import INTERVAL, POSITION_LABELS, Run, describe_bands, provenance
 from anisoscope.plot.typeset import typeset
 from anisoscope.results.derived import excess_name, excess_of, is_excess, nulls_in
 from anisoscope.results.frame import as_run_table, check_table
 from anisoscope.utils import files
 from anisoscope.utils.extras import required_by
 
-NAME = "report.html"
-MARK = '<meta name="generator" content="anisoscope">'
-PAGE = """<!doctype html>
+PAGE_NAME = "report.html"
+GENERATOR = '<meta name="generator" content="anisoscope">'
+PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{mark}<title>{title}</title>
 <style>body {{ font: 15px system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
 pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}</style></head>
@@ -54,11 +54,11 @@ MOST_TICKS = 16  # of an axis of layers
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")  # of further dimensions
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
 WITHOUT_FAMILY = "further quantities"  # heading of the quantities without a family
-DEFAULTS = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # for tables of arrays
+ARRAY_ATTRIBUTES = {"config": "{}", "points": 0, "batches": 1, "folds": 1}  # for tables of arrays
 
 
 def report(
-    tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLike[str] = NAME
+    tables: xr.Dataset | Mapping[str, xr.Dataset], path: str | os.PathLike[str] = PAGE_NAME
 ) -> pathlib.Path:
     """Write a browser page with every quantity of one table or several.
 
@@ -88,7 +88,7 @@ def report(
     path = files.user_path(path)
     if not path.parent.is_dir():
         raise ValueError(f"{path}: there is no folder {path.parent} to write the page into")
-    if path.exists() and (not path.is_file() or MARK.encode() not in path.read_bytes()):
+    if path.exists() and (not path.is_file() or GENERATOR.encode() not in path.read_bytes()):
         raise ValueError(f"{path} exists and is not a page of this kind: name another path")
     if isinstance(tables, Mapping) and not len(tables):
         raise ValueError("no table was passed; pass one or a dict of tables")
@@ -104,7 +104,7 @@ def _as_run(label: str, table: xr.Dataset) -> Run:
     results, names = as_run_table(table)
     facts = [f"{dim} {at}: {name}" for dim, own in names.items() for at, name in enumerate(own)]
     provenance = {"provenance": "; ".join([label, *facts])}
-    return Run(results.assign_attrs(provenance | DEFAULTS | results.attrs), [])
+    return Run(results.assign_attrs(provenance | ARRAY_ATTRIBUTES | results.attrs), [])
 
 
 def page(
@@ -123,8 +123,8 @@ def page(
     summary = [f"<p>{escape(sentence)}</p>\n" for sentence in sentences]
     summary += [PICTURE.format(base64.b64encode(path.read_bytes()).decode()) for path in pictures]
     places = (PLACE.format(escape(family), number) for number, family in enumerate(lines))
-    return PAGE.format(
-        mark=MARK,
+    return PAGE_TEMPLATE.format(
+        mark=GENERATOR,
         title=escape(title),
         summary="".join(summary),
         figures="".join(places),
@@ -191,7 +191,7 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[QuantityCurve
         values = values.expand_dims(statistic=["mean"])
     if "positions" not in values.dims:
         values = values.expand_dims(positions=[""])
-    values = values.reindex(statistic=list(ENDS))  # without an interval the ends are NaN
+    values = values.reindex(statistic=list(INTERVAL))  # without an interval the ends are NaN
     places = itertools.product(*(values[dim].values.tolist() for dim in further))
     chunks = [", ".join(map("{} {}".format, further, place)) for place in places]
     labels = values[along].values if along else np.zeros(1)
@@ -199,7 +199,7 @@ def lines_of(label: str, words: str, values: xr.DataArray) -> list[QuantityCurve
     steps = values["step"].values.tolist() if slides else []
     order = ["positions", "statistic", *["step"] * slides, *further, *[along] * bool(along)]
     sides = values["positions"].values.tolist()
-    shape = (len(sides), len(ENDS), max(len(steps), 1), len(chunks), len(x))
+    shape = (len(sides), len(INTERVAL), max(len(steps), 1), len(chunks), len(x))
     ends = values.transpose(*order).values.astype("f4").reshape(shape)
     attrs = values.attrs
     return [
@@ -312,7 +312,7 @@ def _side_button(side: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     """Make the menu entry of a set of positions: other curves move to hidden axes."""
     shown = [line.side in (side, "") for line in lines]
     axes = {f"{axis}axis": [axis if visible else f"{axis}2" for visible in shown] for axis in "xy"}
-    label = POSITIONS.get(side, side)
+    label = POSITION_LABELS.get(side, side)
     return {"label": label, "method": "restyle", "args": [axes | {"showlegend": shown}]}
 
 

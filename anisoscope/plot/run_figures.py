@@ -15,8 +15,8 @@ from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import (
-    ENDS,
-    POSITIONS,
+    INTERVAL,
+    POSITION_LABELS,
     Run,
     at_last,
     caption,
@@ -34,7 +34,7 @@ def training_curve(runs: dict[str, Run]) -> Figure | None:
         return None
     objective = {label: run.results.attrs["objective"] for label, run in runs.items()}
     kinds = [kind for kind in OBJECTIVE_LABELS if kind in objective.values()]
-    figure = style.new_figure(style.PAGE * (0.65 if len(kinds) == 1 else 1), 2.6)
+    figure = style.new_figure(style.PAGE_WIDTH * (0.65 if len(kinds) == 1 else 1), 2.6)
     axes = figure.subplots(1, len(kinds), squeeze=False)[0]
     for ax, kind in zip(axes, kinds, strict=True):
         last, frequencies = 0, set()
@@ -92,11 +92,11 @@ def watch_table(run: Run) -> xr.Dataset | None:
     means = xr.Dataset(variables, {"step": sorted(lines)}, run.results.attrs)
     means = means.assign_coords(layer=range(means.sizes["layer"]))
     with xr.set_options(keep_attrs=True):  # NaN are the ends of an unknown interval
-        return means.where(xr.DataArray([True, False, False], {"statistic": list(ENDS)}))
+        return means.where(xr.DataArray([True, False, False], {"statistic": list(INTERVAL)}))
 
 
 MOST_PANELS = 5  # panels side by side
-SUBSPACE, ROWS = "semi-NMF", "raw"  # what is drawn; the table has the rest
+SUBSPACE, RAW_ROWS = "semi-NMF", "raw"  # what is drawn; the table has the rest
 
 
 def tangent_energy(runs: dict[str, Run]) -> Figure | None:
@@ -108,7 +108,7 @@ def tangent_energy(runs: dict[str, Run]) -> Figure | None:
     tables, facts = {}, {}
     for label, run in runs.items():
         if run.tangents is not None:
-            table = run.tangents.sel(kind=SUBSPACE, rows=ROWS).isel(rank=-1)
+            table = run.tangents.sel(kind=SUBSPACE, rows=RAW_ROWS).isel(rank=-1)
             early = table["energy"].sel(fit="early").notnull().any()
             tables[label] = table.sel(fit="early" if early else "here")
             fitted = f"at steps {table.early_steps[1:-1]}" if early else "at the checkpoint itself"
@@ -142,7 +142,7 @@ def layer_similarity(runs: dict[str, Run]) -> Figure | None:
         return None
     last = {label: run.results.isel(step=-1).sel(place) for label, run in runs.items()}
     rows = {label: [table[name] for name in measures] for label, table in last.items()}
-    words = layers_label(runs, panel_axes.LAYER)
+    words = layers_label(runs, panel_axes.LAYER_LABEL)
     figure = _draw_heat_maps(rows, list(measures.values()), words, words)
     style.title(figure, f"Similarity of layers{at_last(runs)}, all positions")
     shown = "Every layer against every other, at the last checkpoint: how alike are their clouds?"
@@ -171,12 +171,12 @@ def model_similarity(table: xr.Dataset) -> Figure:
     """
     attrs, rows, widths = table.attrs, {}, {name: [] for name in MEASURES}
     for name, words in MEASURES.items():
-        mean, low, high = (table[name].sel(statistic=end) for end in ENDS)
+        mean, low, high = (table[name].sel(statistic=end) for end in INTERVAL)
         null = mean - excess_of(table, name, PERMUTED).sel(statistic="mean")
         change = abs(mean.sel(positions="without_first_token") - mean.sel(positions="all")).max()
         for side in ["all", "without_first_token"][: 1 + bool(change > VISIBLE)]:
             maps = [mean.sel(positions=side), null.sel(positions=side)]
-            rows[f"{words}\n{POSITIONS[side]}"] = maps
+            rows[f"{words}\n{POSITION_LABELS[side]}"] = maps
             widths[name].append((high - low).sel(positions=side).max().item() / 2)
     titles = ["the same text", "windows of one\nin another order"]
     first, second = (f"{attrs[place]}: layer" for place in ("first", "second"))
@@ -200,7 +200,7 @@ def _draw_heat_maps(
     rows: dict[str, list[xr.DataArray]], titles: list[str], upward: str, across: str
 ) -> Figure:
     """Draw rows of maps of layers against layers, on one scale from 0 to 1 with its bar."""
-    figure = style.new_figure(0.75 * style.PAGE, 0.8 + 2.2 * len(rows))
+    figure = style.new_figure(0.75 * style.PAGE_WIDTH, 0.8 + 2.2 * len(rows))
     axes = figure.subplots(len(rows), len(titles), squeeze=False)
     colors = ScalarMappable(Normalize(0, 1), "viridis")
     for row, (label, maps) in zip(axes, rows.items(), strict=True):

@@ -19,24 +19,24 @@ from anisoscope.plot import style
 from anisoscope.results.derived import EMBEDDING, excess_of
 from anisoscope.results.join import LOGGED
 
-POSITIONS = {
+POSITION_LABELS = {
     "all": "all positions",
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
 }
-NULLS = {  # those with columns in figures; tables may have others
+NULLS_IN_FIGURES = {  # those with columns in figures; tables may have others
     "gaussian": "Gaussian cloud,\nsame spectrum",
     "shuffled": "shuffled input",
     "untrained": "same network,\nuntrained",
     "permuted": "windows of one cloud\nin another order",
 }
-WORDS = {
+SETTING_WORDS = {
     "adamw": "AdamW",
     "muon": "Muon",
     "sgd": "SGD",
     "twonn": "TwoNN",
 }  # in names of runs and captions
-ENDS = ("mean", "low", "high")
+INTERVAL = ("mean", "low", "high")
 Curve = tuple[np.ndarray, np.ndarray, np.ndarray]  # mean, low, high
 AVERAGED = (  # entries of a log line
     *("bits_per_character", "context_free_bits", "gain_over_unigram", "mask_bits"),
@@ -46,7 +46,7 @@ IN_FACTS = (  # settings that `_facts` puts in words, as the description of the 
     *("objective", "train.optimizer", "train.steps", "train.seed", "train.data_seed"),
     *("measure.points", "measure.batches", "pretrained.name"),
 )
-FEW = 2  # with more runs, their differences do not fit on the figure itself
+FEW_RUNS = 2  # with more runs, their differences do not fit on the figure itself
 IN_CAPTION = "Differences between the runs are listed in the caption beside this figure."
 
 
@@ -76,7 +76,7 @@ def label_variable(runs: dict[str, Run], variable: str) -> str:
 def interval(results: xr.Dataset, name: str, null: str = "", **where: Any) -> Curve:
     """Return mean, low and high at a place, for the value or its excess over a `null`."""
     values = (excess_of(results, name, null) if null else results[name]).sel(where)
-    return tuple(values.sel(statistic=statistic).values for statistic in ENDS)
+    return tuple(values.sel(statistic=statistic).values for statistic in INTERVAL)
 
 
 def describe_bands(tables: Iterable[xr.Dataset], *names: str, what: str = "band") -> str:
@@ -113,7 +113,7 @@ def round_up(value: float) -> float:
 
 def display_name(label: str) -> str:
     """Write a name of the code in words, except a path: adamw_decoder is AdamW decoder."""
-    words = (WORDS.get(word, word) for word in label.replace("_", " ").split(" "))
+    words = (SETTING_WORDS.get(word, word) for word in label.replace("_", " ").split(" "))
     return label if os.sep in label else " ".join(words)
 
 
@@ -201,7 +201,7 @@ def average_tables(tables: list[xr.Dataset], seeds: str) -> xr.Dataset:
         elif "head" in values.dims:
             arrays[name] = values
         else:
-            mean, low, high = (values.sel(statistic=end, drop=True) for end in ENDS)
+            mean, low, high = (values.sel(statistic=end, drop=True) for end in INTERVAL)
             random = "fit" in joined.dims and values.attrs["resampling"] == "batches"
             arrays[name] = _range(mean, *((low, high) if random else (mean, mean)))
     return xr.Dataset(arrays, attrs=joined.attrs | {"seeds": seeds})
@@ -239,7 +239,7 @@ def _average_logs(members: list[Run]) -> list[dict[str, Any]]:
 def caption(figure: Figure, runs: dict[str, Run], shown: str, bands: str = "") -> None:
     """Write on the figure its bands and the shared facts; the full caption is its label."""
     shared, own = provenance(runs)
-    differences = ".  ".join(own) if len(runs) <= FEW else IN_CAPTION
+    differences = ".  ".join(own) if len(runs) <= FEW_RUNS else IN_CAPTION
     style.add_footer(figure, [line for line in (bands, shared, differences) if line])
     figure.set_label("\n".join([f"{shown} {bands}".strip(), "", shared, *own]))
 
@@ -281,7 +281,7 @@ def _facts(results: xr.Dataset, corpus: str) -> list[str]:
         corpus or str(attrs["corpus"]),
         *str(attrs["model"]).split(", "),
         f"predicts {OBJECTIVE_LABELS[attrs['objective']]}",
-        WORDS.get(optimizer, optimizer),
+        SETTING_WORDS.get(optimizer, optimizer),
         f"{last} steps" if last == steps else f"step {last} of {steps}",
         attrs["seeds"] if "seeds" in attrs else format_seeds([run_summaries.table_seeds(results)]),
         attrs.get("sample", f"{attrs['points']:,} points × {attrs.get('batches', 1)} batches"),

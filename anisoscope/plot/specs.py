@@ -2,7 +2,7 @@
 
 A drawn value is a quantity of a run at a place: a step, a set of positions, a layer, a head. A
 `Spec` names the dimension that makes the rows, that of the columns, and that of the hue: a
-dimension of the tables, or one of RUN, KIND, QUANTITY, NULL, LINE and HOOK_POINT.
+dimension of the tables, or one of RUN_ROLE, KIND_ROLE, QUANTITY_ROLE, NULL_ROLE, LINE and HOOK_POINT.
 """
 
 from collections.abc import Mapping
@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS
-from anisoscope.measurement.families.leading_family import WITHOUT
+from anisoscope.measurement.families.leading_family import LONGEST_LEFT_OUT
 from anisoscope.plot.style import OKABE_ITO
 
-RUN, KIND, QUANTITY, NULL = "run", "kind", "quantity", "null"
+RUN_ROLE, KIND_ROLE, QUANTITY_ROLE, NULL_ROLE = "run", "kind", "quantity", "null"
 LINE, HOOK_POINT = "line", "hook_point"
-GAIN = "validation_gain_over_unigram"
-OVER_TRAINING = ("step", GAIN)  # x axes of curves over training
+GAIN_AXIS = "validation_gain_over_unigram"
+OVER_TRAINING = ("step", GAIN_AXIS)  # x axes of curves over training
 Place = Mapping[str, Any]
 
 
@@ -40,8 +40,10 @@ class Spec:
     title: str
     shown: str  # text of the caption
     quantities: tuple[str, ...]
-    x: str = "depth"  # depth (relative), layer, block, step, GAIN, or a dimension of the quantities
-    hue: str = RUN
+    x: str = (
+        "depth"  # depth (relative), layer, block, step, GAIN_AXIS, or a dimension of the quantities
+    )
+    hue: str = RUN_ROLE
     rows: str = ""
     columns: str = ""
     at: Place = field(default_factory=dict)
@@ -58,21 +60,30 @@ class Spec:
 # Styles of additional lines, which are thin and have no band.
 THIN = {"linewidth": 0.9, "marker": ""}
 DOTTED: dict[str, Any] = {"look": THIN | {"linestyle": ":"}, "band": False}
-GAUSSIAN: dict[str, Any] = {"model": "gaussian", "look": THIN | {"linestyle": "--"}, "band": False}
+GAUSSIAN_CURVE: dict[str, Any] = {
+    "model": "gaussian",
+    "look": THIN | {"linestyle": "--"},
+    "band": False,
+}
 BOUND = DOTTED | {"look": DOTTED["look"] | {"color": "0.35"}}
-GRAY_DASHED: dict[str, Any] = {"look": GAUSSIAN["look"] | {"color": "0.35"}, "band": False}
-LARGEST = "anisotropy\n(largest eigenvalue's share)"
-SHARE = "Share of the largest eigenvalue in the variance of each layer's vectors"
-SHORT = {  # names of narrow panels
+GRAY_DASHED: dict[str, Any] = {"look": GAUSSIAN_CURVE["look"] | {"color": "0.35"}, "band": False}
+LARGEST_LABEL = "anisotropy\n(largest eigenvalue's share)"
+SHARE_TITLE = "Share of the largest eigenvalue in the variance of each layer's vectors"
+SHORT_NAMES = {  # names of narrow panels
     "effective_rank": "effective rank",
     "mean_cosine": "mean cosine",
     "drift": "drift |E x|",
     "twonn": "dimension (TwoNN)",
 }
-SINGLE = 1  # characters of a type
+SINGLE_CHARACTER = 1  # characters of a type
 # Several quantities of each run over layers, each with a scale of its own.
-IN_LAYERS: dict[str, Any] = {"x": "layer", "rows": RUN, "columns": QUANTITY, "scale": "panel"}
-IN_LAYERS |= {"zero": True, "names": SHORT}
+IN_LAYERS: dict[str, Any] = {
+    "x": "layer",
+    "rows": RUN_ROLE,
+    "columns": QUANTITY_ROLE,
+    "scale": "panel",
+}
+IN_LAYERS |= {"zero": True, "names": SHORT_NAMES}
 
 
 def training_figure(title: str, *quantities: str, scale: str = "panel") -> Spec:
@@ -82,7 +93,7 @@ def training_figure(title: str, *quantities: str, scale: str = "panel") -> Spec:
     hundred points without a dimension.
     """
     shown = f"{title}: means over the outputs of all blocks."
-    kind = {"x": "step", "columns": QUANTITY, "average": "blocks", "label": "mean over blocks"}
+    kind = {"x": "step", "columns": QUANTITY_ROLE, "average": "blocks", "label": "mean over blocks"}
     return Spec(title, shown, quantities, **kind, scale=scale)
 
 
@@ -93,7 +104,13 @@ def by_depth(title: str, depth: str, *quantities: str) -> Spec:
     """
     heads = ", mean over heads" if depth == "block" else ""
     shown = f"{title}: a line for each {depth}{heads}."
-    kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": depth, "scale": "column"}
+    kind = {
+        "x": "step",
+        "rows": RUN_ROLE,
+        "columns": QUANTITY_ROLE,
+        "hue": depth,
+        "scale": "column",
+    }
     average = "heads" if depth == "block" else ""
     return Spec(f"{title}{heads}", shown, quantities, **kind, average=average)
 
@@ -104,18 +121,24 @@ def log_figure(title: str, *quantities: str) -> Spec:
         f"{title} while training. Lines: layers or blocks, of a batch of the training text, another "
         "at each look."
     )
-    kind = {"x": "step", "rows": RUN, "columns": QUANTITY, "hue": "layer", "scale": "column"}
+    kind = {
+        "x": "step",
+        "rows": RUN_ROLE,
+        "columns": QUANTITY_ROLE,
+        "hue": "layer",
+        "scale": "column",
+    }
     return Spec(f"{title} of training batches", shown, quantities, **kind)
 
 
 SPECS: dict[str, Spec] = {
     "anisotropy_profile": Spec(
         "Anisotropy over depth",
-        f"{SHARE}, at the last checkpoint.",
+        f"{SHARE_TITLE}, at the last checkpoint.",
         ("anisotropy",),
         columns="positions",
         zero=True,
-        label=LARGEST,
+        label=LARGEST_LABEL,
     ),
     "dimension_profile": Spec(
         "Dimension over depth",
@@ -124,25 +147,25 @@ SPECS: dict[str, Spec] = {
         ("twonn",),
         columns="positions",
         zero=True,
-        lines=(Line("Gaussian cloud,\nsame spectrum", **GAUSSIAN),),
+        lines=(Line("Gaussian cloud,\nsame spectrum", **GAUSSIAN_CURVE),),
     ),
     "anisotropy_by_checkpoint": Spec(
         "Anisotropy over layers while training",
-        f"{SHARE}: a curve for each checkpoint.",
+        f"{SHARE_TITLE}: a curve for each checkpoint.",
         ("anisotropy",),
         x="layer",
         hue="step",
-        rows=RUN,
+        rows=RUN_ROLE,
         columns="positions",
         zero=True,
-        label=LARGEST,
+        label=LARGEST_LABEL,
     ),
     "outlier_coordinates": Spec(
         "Coordinates of largest variance",
         "Above, how much of the variance lies in the coordinates that have most of it; below, the "
         "anisotropy without them (dotted: with them).",
         ("top_coordinate_variance_share", "anisotropy_without_top_coordinates"),
-        rows=QUANTITY,
+        rows=QUANTITY_ROLE,
         columns="top",
         scale="row",
         zero=True,
@@ -171,7 +194,7 @@ SPECS: dict[str, Spec] = {
             Line("without the first token", at={"positions": "without_first_token"}, band=False),
             *(
                 Line(f"without the {which}", "{}_without_longest", {"without": which}, band=False)
-                for which in WITHOUT
+                for which in LONGEST_LEFT_OUT
             ),
             Line(
                 "the first token alone\n(lower bound)",
@@ -180,10 +203,10 @@ SPECS: dict[str, Spec] = {
                 **BOUND,
             ),
             Line(
-                f"Gaussian cloud,\nwithout the {WITHOUT[-1]}",
+                f"Gaussian cloud,\nwithout the {LONGEST_LEFT_OUT[-1]}",
                 "{}_without_longest",
-                {"without": WITHOUT[-1]},
-                **GAUSSIAN | GRAY_DASHED,
+                {"without": LONGEST_LEFT_OUT[-1]},
+                **GAUSSIAN_CURVE | GRAY_DASHED,
             ),
         ),
     ),
@@ -192,8 +215,8 @@ SPECS: dict[str, Spec] = {
         "Each value minus that of a null model; every panel has a scale of its own. A Gaussian cloud of "
         "the same spectrum differs in its dimension alone.",
         ("anisotropy", "effective_rank", "twonn", "mean_cosine"),
-        rows=QUANTITY,
-        columns=NULL,
+        rows=QUANTITY_ROLE,
+        columns=NULL_ROLE,
         scale="panel",
         zero=True,
         label="excess over the null model",
@@ -205,9 +228,9 @@ SPECS: dict[str, Spec] = {
         "spectrum, below 0 since centroids of few points lie farther off.",
         ("frequency_correlation",),
         x="layer",
-        at={"ngram": SINGLE},
+        at={"ngram": SINGLE_CHARACTER},
         zero=True,
-        lines=(Line("Gaussian cloud", **GAUSSIAN),),
+        lines=(Line("Gaussian cloud", **GAUSSIAN_CURVE),),
     ),
     "distance_by_quarter": Spec(
         "Distance to the centroid of the own character",
@@ -216,7 +239,7 @@ SPECS: dict[str, Spec] = {
         ("centroid_distance_by_frequency",),
         x="frequency",
         hue="layer",
-        columns=RUN,
+        columns=RUN_ROLE,
     ),
     "dimension_by_scale": Spec(
         "Dimension by scale",
@@ -224,10 +247,10 @@ SPECS: dict[str, Spec] = {
         ("gride",),
         x="neighbors",
         hue="layer",
-        columns=RUN,
+        columns=RUN_ROLE,
         log=True,
         label="intrinsic dimension",
-        lines=(Line("Gaussian cloud, same spectrum", **GAUSSIAN),),
+        lines=(Line("Gaussian cloud, same spectrum", **GAUSSIAN_CURVE),),
     ),
     "hook_points": Spec(
         "Residual stream, and what is added to it",
@@ -281,12 +304,12 @@ WATCHED = {
 # For lists of models: do decoders have a bell where encoders are flat?
 PROFILE_BY_KIND = Spec(
     "Anisotropy over depth",
-    f"{SHARE}: a line for each model.",
+    f"{SHARE_TITLE}: a line for each model.",
     ("anisotropy",),
     rows="positions",
-    columns=KIND,
+    columns=KIND_ROLE,
     zero=True,
-    label=LARGEST,
+    label=LARGEST_LABEL,
     names={"encoder": "encoders", "decoder": "decoders"},
 )
 BLUE, ORANGE = ({"color": color, "marker": ""} for color in OKABE_ITO[:2])
@@ -297,7 +320,7 @@ TANGENT_ENERGY = Spec(
     ("energy",),
     x="step",
     hue=LINE,
-    rows=RUN,
+    rows=RUN_ROLE,
     columns="layer",
     zero=True,
     label="share of the squared length",

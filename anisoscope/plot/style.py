@@ -17,12 +17,12 @@ from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-PAGE = 6.9  # inches: the full width of a two-column paper
-SINGLE = 4.6  # a figure of one panel, with its legend
+PAGE_WIDTH = 6.9  # inches: the full width of a two-column paper
+SINGLE_WIDTH = 4.6  # a figure of one panel, with its legend
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 COLORS = (*OKABE_ITO, "#7F7F7F", "#6A3D9A")  # grids have nine lines and more
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-SMALL = 7.5  # points: titles of small panels and names on their axes
+SMALL_FONT = 7.5  # points: titles of small panels and names on their axes
 FOOTER = 6.5
 UNNAMED = re.compile(r"_(child|container)\d+|_nolegend_|")  # labels that matplotlib gives by itself
 RC = {
@@ -30,11 +30,11 @@ RC = {
     "font.size": 8.5,
     "axes.titlesize": 8.5,
     "figure.titlesize": 9.5,
-    "legend.fontsize": SMALL,
-    "legend.title_fontsize": SMALL,
+    "legend.fontsize": SMALL_FONT,
+    "legend.title_fontsize": SMALL_FONT,
     "legend.frameon": False,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
+    "xtick.labelsize": SMALL_FONT,
+    "ytick.labelsize": SMALL_FONT,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -141,7 +141,7 @@ def title(figure: Figure, text: str) -> None:
 
 def panel_title(ax: Axes, text: str, width: float = 1.4) -> None:
     """Set a small title, wrapped at this many inches."""
-    ax.set_title(wrap(text, width, SMALL), fontsize=SMALL)
+    ax.set_title(wrap(text, width, SMALL_FONT), fontsize=SMALL_FONT)
 
 
 def legend(axes: np.ndarray | Sequence[Axes]) -> None:
@@ -165,11 +165,11 @@ def label_ends(ax: Axes, width: float = 1.2) -> bool:
     for line in ax.lines:
         y, label = np.asarray(line.get_ydata(), float), str(line.get_label())
         if not UNNAMED.fullmatch(label) and np.isfinite(y).any():
-            text = "\n".join(wrap(part, width, SMALL) for part in label.split("\n"))
+            text = "\n".join(wrap(part, width, SMALL_FONT) for part in label.split("\n"))
             share = to_share.transform((0, y[np.isfinite(y)][-1]))[1]
             color = "0.35" if label in ends else line.get_color()
             ends[label] = (share, text, color)
-    row = 1.3 * SMALL / 72 / (ax.get_position().height * ax.figure.get_figheight())
+    row = 1.3 * SMALL_FONT / 72 / (ax.get_position().height * ax.figure.get_figheight())
     names = sorted(ends.values(), key=lambda end: end[0])
     heights = np.array([row * (1 + text.count("\n")) for _, text, _ in names])
     if heights.sum() > 1:
@@ -180,7 +180,7 @@ def label_ends(ax: Axes, width: float = 1.2) -> bool:
     places = np.clip(shifts, 0, 1 - heights.sum()) + stacked
     for place, (_, text, color) in zip(places, names, strict=True):
         y = to_share.inverted().transform((0, place))[1]
-        look = {"va": "center", "color": color, "fontsize": SMALL}
+        look = {"va": "center", "color": color, "fontsize": SMALL_FONT}
         ax.text(1.02, y, text, transform=ax.get_yaxis_transform(), **look)
     return True
 

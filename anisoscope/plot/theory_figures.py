@@ -11,16 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import panel_axes, style
-from anisoscope.plot.run_tables import ENDS
+from anisoscope.plot.run_tables import INTERVAL
 from anisoscope.sources.untrained_tables import keys_of_rows
 from anisoscope.subspaces.curved_program import TARGETS
 
 NAMES = {"pre": "pre-LN", "post": "post-LN", "raw": "raw rows", "normed": "layer-normed rows"}
 RELATIVE = "bias norm /\ninput norm"
-ROWS = ("norm_order", "mask", "embedding")  # a row of panels for each combination
+THEORY_ROWS = ("norm_order", "mask", "embedding")  # a row of panels for each combination
 BIASED_ROWS = {"input": "input", "queries": "queries", "keys": "keys", "both": "queries and keys"}
-SIZES = (3, 7, 5, 3)  # nested rings, since two targets often have the same deviation
-BIASED = {  # against the norm of the bias
+RING_SIZES = (3, 7, 5, 3)  # nested rings, since two targets often have the same deviation
+AGAINST_BIAS = {  # against the norm of the bias
     "cosine_in": "mean cosine in",
     "score_std": "SD of all scores",
     "score_std_within": "SD within rows",
@@ -34,11 +34,11 @@ LINES = {
     "target": {TARGETS[0]: "error by direction", TARGETS[1]: "constant error"},
     "weighting": {"none": "as drawn", "types": "each type once"},
 }
-COLORS = ("0.3", style.OKABE_ITO[1])
-RECONSTRUCTED = (
+THEORY_COLORS = ("0.3", style.OKABE_ITO[1])
+THEORY_RECONSTRUCTED = (
     "Lines: predicted; that norms follow t and t² is a reconstruction after Bernas et al. 2026."
 )
-SHOWN = (
+CURVED_TITLE = (
     "Gradient of a linear probe on points of known manifolds about a base point. Marks: measured, mean over seeds. "
     "Lines: predicted, to leading order; that norms follow t and t² is a reconstruction after Bernas et al. 2026. "
     "Below, left: a constant error has no tangent part, by symmetry; this counter-example is the project's own. Right: "
@@ -54,7 +54,7 @@ def in_and_out(name: str, results: xr.Dataset) -> Figure | None:
     rows = [*_combinations(results.sel(target="input"), "mask", "embedding")]
     blocks = results.block.values
     colors = panel_axes.patch_colors(len(blocks), first=1)
-    figure = style.new_figure(style.PAGE, 0.5 + 2.3 * len(rows))
+    figure = style.new_figure(style.PAGE_WIDTH, 0.5 + 2.3 * len(rows))
     axes = figure.subplots(len(rows), results.norm_order.size, squeeze=False)
     for row, (label, table) in zip(axes, rows, strict=True):
         for ax, (order, kind) in zip(row, _combinations(table, "norm_order"), strict=True):
@@ -68,7 +68,7 @@ def in_and_out(name: str, results: xr.Dataset) -> Figure | None:
             if name == "norm":
                 _mark_fixed_point(ax, kind.isel(block=0))
                 panel_axes.logarithmic(ax.xaxis, ax.yaxis)
-            ax.set_title(f"{order}, {label}".replace("\n", " "), fontsize=style.SMALL)
+            ax.set_title(f"{order}, {label}".replace("\n", " "), fontsize=style.SMALL_FONT)
             ax.set(xlabel=style.variable_label(results[f"{name}_in"]))
             ax.set(ylabel=style.variable_label(results[f"{name}_out"]))
             ax.legend(loc="upper left")
@@ -83,7 +83,7 @@ def in_and_out(name: str, results: xr.Dataset) -> Figure | None:
 
 def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
     """Draw a star where the lines cross, if seeds agree: nearly parallel lines cross anywhere."""
-    point, low, high = (float(after.fixed_point.sel(statistic=end)) for end in ENDS)
+    point, low, high = (float(after.fixed_point.sel(statistic=end)) for end in INTERVAL)
     if np.isnan(point) or low <= 0:
         which = "of all seeds" if np.isnan(point) else "that seeds agree on"
         ax.plot([], [], linestyle="none", label=f"no fixed point {which}")
@@ -95,24 +95,26 @@ def _mark_fixed_point(ax: Axes, after: xr.Dataset) -> None:
 
 def draw_sharpness(results: xr.Dataset) -> Figure:
     """Draw how a bias on input, queries, keys or both changes the scores and the attention."""
-    rows = [*_combinations(results.isel(block=0), *ROWS)]
-    figure = style.new_figure(style.PAGE, 0.9 + 1.6 * len(rows))
-    axes = figure.subplots(len(rows), len(BIASED), squeeze=False)
+    rows = [*_combinations(results.isel(block=0), *THEORY_ROWS)]
+    figure = style.new_figure(style.PAGE_WIDTH, 0.9 + 1.6 * len(rows))
+    axes = figure.subplots(len(rows), len(AGAINST_BIAS), squeeze=False)
     for row, (text, table) in zip(axes, rows, strict=True):
         norms, keys = table.relative_norm.values, _keys_with_choice(results, table)
         weight = (1 / keys).mean()
-        for (target, look), size in zip(style.run_styles(BIASED_ROWS).items(), SIZES, strict=True):
+        for (target, look), size in zip(
+            style.run_styles(BIASED_ROWS).items(), RING_SIZES, strict=True
+        ):
             if target not in table.target:
                 continue
             look = look | {"markersize": size, "markerfacecolor": "none", "linestyle": "none"}
             kind = table.sel(target=target)
-            for ax, name in zip(row, BIASED, strict=True):
+            for ax, name in zip(row, AGAINST_BIAS, strict=True):
                 own = kind / weight if name == "attention_max" else kind
                 _measured(ax, norms, own, name, **look, label=f"bias on {BIASED_ROWS[target]}")
                 if "predicted" in own[name].statistic:
                     closed = own[name].sel(statistic="predicted")
                     ax.plot(norms, closed, color=look["color"], linewidth=0.9)
-        for ax, name in zip(row, BIASED, strict=True):
+        for ax, name in zip(row, AGAINST_BIAS, strict=True):
             even = {"attention_entropy": np.log(keys).mean(), "attention_max": 1.0}.get(name)
             if even:
                 ax.axhline(even, color="0.5", linestyle="--", label="uniform attention")
@@ -122,7 +124,7 @@ def draw_sharpness(results: xr.Dataset) -> Figure:
                 ax.set_ylim(0, even * 1.08)
             _bias_axis(ax, norms, RELATIVE if row is axes[-1] else "")
         row[0].set_ylabel(text, fontweight="bold")
-    for ax, title in zip(axes[0], BIASED.values(), strict=True):
+    for ax, title in zip(axes[0], AGAINST_BIAS.values(), strict=True):
         style.panel_title(ax, title, 1.1)
     axes[0, 0].plot([], [], color="0.3", linewidth=0.9, label="closed form")
     style.legend(axes[:1])
@@ -152,7 +154,7 @@ def _bias_axis(ax: Axes, norms: np.ndarray, label: str) -> None:
 
 def _measured(ax: Axes, x: np.ndarray, results: xr.Dataset, name: str, **look: Any) -> None:
     """Draw the mean over seeds with its interval as a band; a single seed has none."""
-    ends = (results[name].sel(statistic=end).values for end in ENDS)
+    ends = (results[name].sel(statistic=end).values for end in INTERVAL)
     style.plot_with_interval(ax, x, *ends, **look)
 
 
@@ -171,7 +173,7 @@ def _keys_with_choice(results: xr.Dataset, table: xr.Dataset) -> np.ndarray:
 def curved_manifolds(results: xr.Dataset) -> Figure:
     """Draw norms over the spread; below, the counter-example and sampling by frequency."""
     manifolds = results.manifold.values
-    figure = style.new_figure(style.PAGE, 5.2)
+    figure = style.new_figure(style.PAGE_WIDTH, 5.2)
     axes = figure.subplots(2, max(len(manifolds), 2))
     norms, (share, bias, *others) = axes[0, : len(manifolds)], axes[1]
     for ax in (*axes[0, len(manifolds) :], *others):
@@ -193,16 +195,16 @@ def curved_manifolds(results: xr.Dataset) -> Figure:
         (share, first.spread.values, "normal_share", "target", "spread t"),
         (bias, 1 + first.bias.values, "biased_normal_share", "weighting", "1 + b, b the bias"),
     ):
-        for (at, label), marker, color in zip(LINES[by].items(), "so", COLORS, strict=True):
+        for (at, label), marker, color in zip(LINES[by].items(), "so", THEORY_COLORS, strict=True):
             _draw(ax, x, first[name].sel({by: at}), color, marker, label)
         panel_axes.logarithmic(ax.xaxis, ax.yaxis)
         ax.set(xlabel=below, title=f"normal share of\nthe energy ({surface})")
         ax.legend()
     for ax in norms:
         panel_axes.logarithmic(ax.xaxis)
-    made = f"Bars: {results['normal_norm'].attrs['interval']}; {results.attrs['description']}. {RECONSTRUCTED}"
+    made = f"Bars: {results['normal_norm'].attrs['interval']}; {results.attrs['description']}. {THEORY_RECONSTRUCTED}"
     title = "Tangent and normal gradient of a linear probe on curved manifolds"
-    return style.finish(figure, title, [made], SHOWN)
+    return style.finish(figure, title, [made], CURVED_TITLE)
 
 
 def _draw(

@@ -3,7 +3,15 @@
 import re
 from html import escape
 
-WORDS = {"lambda": "λ", "eta": "η", "pi": "π", "sum": "Σ", "sqrt": "√", "+-": "±", "...": "…"}
+TYPESET_SIGNS = {
+    "lambda": "λ",
+    "eta": "η",
+    "pi": "π",
+    "sum": "Σ",
+    "sqrt": "√",
+    "+-": "±",
+    "...": "…",
+}
 WORD = re.compile(r"\b(lambda|eta|pi|sum|sqrt)(?![a-z])|\+-|\.\.\.")
 INDEX = r"_(\{[^}]*\}|\([^)]*\)|\*|\w+)"
 # a letter takes any index; a bar and a word take one letter, since names have underscores too
@@ -18,7 +26,7 @@ def typeset(formula: str) -> str:
     >>> typeset("max(lambda) / sum(lambda_i^2)")
     'max(λ) / Σ(λ<sub>i</sub><sup>2</sup>)'
     """
-    text = WORD.sub(lambda found: WORDS[found[0]], formula)
+    text = WORD.sub(lambda found: TYPESET_SIGNS[found[0]], formula)
     text = escape(text.replace("<=", "≤"), quote=False)
     for below in (LETTER, OTHER):
         text = below.sub(lambda found: f"{found[1]}<sub>{found[2].strip('{}')}</sub>", text)

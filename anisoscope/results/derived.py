@@ -11,7 +11,7 @@ from anisoscope.measurement.null_models import DRAWS
 from anisoscope.measurement.quantity import HEAD, LAYERS
 
 EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
-BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
+FIRST_BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
 OWN = "the first of the user's layers"  # in a training loop of one's own
 
 
@@ -49,7 +49,7 @@ def averages(name: str, layer_0: str = EMBEDDING) -> dict[str, Average]:
         whole = Average("mean over blocks and heads", (), lambda x: finite(x).mean((3, 4)))
         return {over_heads(name): by_block, block_average(name): whole}
     has_blocks = dims[0] == "block"
-    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, BLOCK, OWN)):
+    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, FIRST_BLOCK, OWN)):
         return {}
     unknown = quantities()[name].from_layer_1
     first = int(not has_blocks and (layer_0 == EMBEDDING or unknown))

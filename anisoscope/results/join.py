@@ -18,8 +18,8 @@ from anisoscope.results.summary import STATISTICS, summarize_checkpoint
 from anisoscope.utils.errors import UserError
 
 PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
-ENDS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
-NOISE = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
+ENDINGS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
+NOISE_FLOOR = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
 
 def write_joined(
@@ -34,7 +34,7 @@ def write_joined(
     results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = about
-    mark_noise(results, json.loads(about.get(NOISE, "{}")))
+    mark_noise(results, json.loads(about.get(NOISE_FLOOR, "{}")))
     joined_files.write_table(results, run / "results.nc")
     joined_files.write_table(batches, run / "batches.nc")
     joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
@@ -76,7 +76,7 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
     for name, floor in noise.items():
         if name in results and math.isfinite(floor):
             for variable in {name, *averages(name)} & {*results.data_vars}:
-                results[variable].attrs[NOISE] = floor
+                results[variable].attrs[NOISE_FLOOR] = floor
 
 
 def _select_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
@@ -101,7 +101,7 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
         frame = _rows(values)
         for null in nulls:
             excess = _rows(excess_of(results, name, null).transpose(*values.dims))
-            ends = {f"excess_{null}{end}": excess[key] for end, key in ENDS.items()}
+            ends = {f"excess_{null}{end}": excess[key] for end, key in ENDINGS.items()}
             frame = frame.assign(**ends)
         further = [dim for dim in frame.index.names if dim not in PLACES]
         if len(further) > 1:
@@ -111,13 +111,13 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
             columns={"block": "layer"} | dict.fromkeys(further, "at")
         )
         frame = frame.assign(metric=name, units=values.attrs["units"])
-        frame[NOISE] = values.attrs.get(NOISE, np.nan)
+        frame[NOISE_FLOOR] = values.attrs.get(NOISE_FLOOR, np.nan)
         parts.append(frame.assign(axis=further[0]) if further else frame)
     about = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
     frame = pd.concat(parts, ignore_index=True).assign(**about, batches=batches)
     columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
-    columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDS)]
-    columns += [NOISE] * bool(frame[NOISE].notna().any()) + ["batches", "units"]
+    columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDINGS)]
+    columns += [NOISE_FLOOR] * bool(frame[NOISE_FLOOR].notna().any()) + ["batches", "units"]
     if "layer_name" in results.coords:  # names from the user
         words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
         frame["layer_name"] = frame["layer"].map(words)

@@ -17,7 +17,7 @@ from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
 SCHEMA = 5  # incremented when a name, a dimension or a quantity's definition changes
-UNKNOWN = b"0" * 64  # placeholder while the digest is computed
+NO_DIGEST = b"0" * 64  # placeholder while the digest is computed
 DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 
 
@@ -25,10 +25,10 @@ def write_table(dataset: xr.Dataset, path: pathlib.Path) -> None:
     """Write NetCDF with its digest and schema as first attributes, completely or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     labeled = dataset.copy()
-    labeled.attrs = {"table_sha256": UNKNOWN.decode(), "schema": SCHEMA} | dataset.attrs
+    labeled.attrs = {"table_sha256": NO_DIGEST.decode(), "schema": SCHEMA} | dataset.attrs
     content = bytes(labeled.to_netcdf(engine="scipy", format="NETCDF3_64BIT"))
     files.write_file(
-        path, content.replace(UNKNOWN, hashlib.sha256(content).hexdigest().encode(), 1)
+        path, content.replace(NO_DIGEST, hashlib.sha256(content).hexdigest().encode(), 1)
     )
 
 
@@ -54,7 +54,7 @@ def read_table(path: pathlib.Path) -> xr.Dataset:
     match = DIGEST.search(content)
     if match is None:
         raise _damaged(path, "it has no digest")
-    blank = content[: match.start(1)] + UNKNOWN + content[match.end(1) :]
+    blank = content[: match.start(1)] + NO_DIGEST + content[match.end(1) :]
     if hashlib.sha256(blank).hexdigest().encode() != match[1]:
         raise _damaged(path, "its content has changed since it was written")
     try:  # from memory: scipy leaves a damaged file open and mapped

@@ -25,7 +25,7 @@ from anisoscope.results.replicates_table import UNTRAINED, about
 
 STATISTICS = ("mean", "std", "low", "high")
 ACROSS_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
-WORDS = {
+ATTRIBUTE_WORDS = {
     NULL: NULL_WORDS,
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
 }
@@ -74,7 +74,9 @@ def summarize(
                 attributes = about_excess(variable, attributes)
                 variables[excess_name(variable)] = (NULL, *dims), np.stack(excess), attributes
                 labels[NULL] = nulls
-    labels = {name: (name, list(x), {"long_name": WORDS[name]}) for name, x in labels.items()}
+    labels = {
+        name: (name, list(x), {"long_name": ATTRIBUTE_WORDS[name]}) for name, x in labels.items()
+    }
     whole = xr.Dataset(variables, labels, samples.attrs)
     coords = {name: x for name, x in samples.coords.items() if {*x.dims} <= {*whole.dims}}
     return whole.assign_coords(coords)

@@ -6,12 +6,12 @@ import shutil
 
 import xarray as xr
 
+from anisoscope.config.measure_config import GAUSSIAN
 from anisoscope.results.derived import NULL, excess_name
 from anisoscope.results.frame import check_table
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
 FIRST = ("anisotropy", "mean_cosine", "twonn", excess_name("twonn"), "effective_rank")
-GAUSSIAN = "gaussian"
 WIDTH = 100  # characters, where nothing says how wide the terminal is
 
 

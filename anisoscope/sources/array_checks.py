@@ -28,8 +28,8 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
-LENS = "logit_lens"  # the family that maps every layer to logits
-FEWEST = 8  # points
+LENS_FAMILY = "logit_lens"  # the family that maps every layer to logits
+FEWEST_POINTS = 8  # points
 
 VectorsLike = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 
@@ -62,9 +62,9 @@ class Vectors(NamedTuple):
     def without_first_token(self) -> "Vectors":
         """Leave out the first token of each text."""
         keep_P = np.flatnonzero(self.time_P > 0)
-        if len(keep_P) < FEWEST:
+        if len(keep_P) < FEWEST_POINTS:
             raise ValueError(
-                f"texts have {len(keep_P)} tokens without their first ones, and {FEWEST} are "
+                f"texts have {len(keep_P)} tokens without their first ones, and {FEWEST_POINTS} are "
                 "needed; pass layers (points, width), and clusters"
             )
         rows = np.arange(len(self.time_P)) if isinstance(self.row_P, slice) else self.row_P
@@ -119,7 +119,7 @@ def choose_families(
     if unknown := [name for name in names if name not in allowed]:
         owners = [own for own, family in FAMILIES.items() if unknown[0] in family.quantities]
         hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
-        if unknown == [LENS]:
+        if unknown == [LENS_FAMILY]:
             hint = "it needs unembedding=(norm, W) of anisoscope.measure; "
         what = f"families: {unknown[0]!r} cannot be measured of {source}"
         raise ValueError(f"{what}; {hint}choose from {choices}")
@@ -181,8 +181,8 @@ def read_vectors(
 
 
 def check_points(points: int) -> None:
-    if points < FEWEST:
-        raise ValueError(f"vectors have {points} points; at least {FEWEST} are needed")
+    if points < FEWEST_POINTS:
+        raise ValueError(f"vectors have {points} points; at least {FEWEST_POINTS} are needed")
 
 
 def align(labels: Any, x: Any, name: str) -> np.ndarray | None:

@@ -31,7 +31,7 @@ from anisoscope.results import replicates_table
 from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
-from anisoscope.sources.array_checks import LENS, VectorsLike
+from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
 from anisoscope.sources.folds import Chunk, cut_chunks, cut_runs
 from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
@@ -123,8 +123,10 @@ def measure(
         kinds = array_checks.VECTOR_INPUTS[: 1 if vectors.single else 2]
         if unembedding is not None:
             families = (families,) if isinstance(families, str) else families
-            families = families if "all" in families else {**dict.fromkeys(families), LENS: None}
-            kinds = (*kinds, LENS)
+            families = (
+                families if "all" in families else {**dict.fromkeys(families), LENS_FAMILY: None}
+            )
+            kinds = (*kinds, LENS_FAMILY)
         settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
         array_checks.check_texts(vectors, settings.folds)
         user_metrics.check_metrics(metrics or {})

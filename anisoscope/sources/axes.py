@@ -11,17 +11,30 @@ import numpy as np
 
 from anisoscope.metrics.convert import ArrayLike, as_arrays, check_values, real_numbers, stack_rows
 
-LAYER, TEXT, TOKEN, POINT, WIDTH = "layer", "text", "token", "point", "width"
-TEXTS = (TEXT, TOKEN, WIDTH)
-ORDERS = ((POINT, WIDTH), (LAYER, POINT, WIDTH), TEXTS, (LAYER, *TEXTS))
+LAYER_AXIS, TEXT_AXIS, TOKEN_AXIS, POINT_AXIS, WIDTH_AXIS = (
+    "layer",
+    "text",
+    "token",
+    "point",
+    "width",
+)
+TEXTS = (TEXT_AXIS, TOKEN_AXIS, WIDTH_AXIS)
+ORDERS = (
+    (POINT_AXIS, WIDTH_AXIS),
+    (LAYER_AXIS, POINT_AXIS, WIDTH_AXIS),
+    TEXTS,
+    (LAYER_AXIS, *TEXTS),
+)
 SYNONYMS = {  # dimensions of a DataArray, in the singular
-    "block": LAYER,
-    "hook_point": LAYER,
-    "depth": LAYER,
-    **dict.fromkeys(("batch", "sentence", "sequence", "window", "image", "prompt"), TEXT),
-    **dict.fromkeys(("seq", "time", "position", "place", "patch"), TOKEN),
-    **dict.fromkeys(("row", "sample", "vector"), POINT),
-    **dict.fromkeys(("feature", "hidden", "hidden_size", "embedding", "d_model", "dim"), WIDTH),
+    "block": LAYER_AXIS,
+    "hook_point": LAYER_AXIS,
+    "depth": LAYER_AXIS,
+    **dict.fromkeys(("batch", "sentence", "sequence", "window", "image", "prompt"), TEXT_AXIS),
+    **dict.fromkeys(("seq", "time", "position", "place", "patch"), TOKEN_AXIS),
+    **dict.fromkeys(("row", "sample", "vector"), POINT_AXIS),
+    **dict.fromkeys(
+        ("feature", "hidden", "hidden_size", "embedding", "d_model", "dim"), WIDTH_AXIS
+    ),
 }
 ASK = (
     "say which: pass a list of layers, or axes=('layer', 'point', 'width') or "
@@ -50,17 +63,17 @@ def split_layers(x: Any, axes: Sequence[str] | None = None, mask: Any = None) ->
         check_values(array, "vectors")
     if not isinstance(x, list | tuple):
         order = find_order(x, axes, mask)
-        layers = [x[number] for number in range(len(x))] if LAYER in order else [x]
-        return Layers(layers, TOKEN in order, LAYER not in order, None)
+        layers = [x[number] for number in range(len(x))] if LAYER_AXIS in order else [x]
+        return Layers(layers, TOKEN_AXIS in order, LAYER_AXIS not in order, None)
     if not x:
         raise ValueError("vectors are an empty list; pass at least one layer")
-    if axes is not None and LAYER in axes:
+    if axes is not None and LAYER_AXIS in axes:
         raise ValueError(f"axes are {tuple(axes)}, of a list of layers: name those of a layer")
     orders = {find_order(layer, axes, mask, in_list=True) for layer in x}
-    if len(orders) > 1 or LAYER in (order := orders.pop()):
+    if len(orders) > 1 or LAYER_AXIS in (order := orders.pop()):
         shapes = [np.shape(layer) for layer in x]
         raise ValueError(f"layers have the shapes {shapes}; pass the same axes in each")
-    return Layers([*x], TOKEN in order, False, names)
+    return Layers([*x], TOKEN_AXIS in order, False, names)
 
 
 def is_named(x: Any) -> bool:
@@ -139,7 +152,7 @@ def _named_order(dims: Sequence[Any]) -> tuple[str, ...] | None:
     known = [SYNONYMS.get(name, name if name in sum(ORDERS, ()) else None) for name in names]
     if tuple(known) in ORDERS:
         return tuple(known)
-    if len(known) == 3 and known[0] == LAYER and known[1] != LAYER:  # one axis of points
+    if len(known) == 3 and known[0] == LAYER_AXIS and known[1] != LAYER_AXIS:  # one axis of points
         return ORDERS[1]
     return None
 

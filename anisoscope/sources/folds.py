@@ -13,7 +13,7 @@ import numpy as np
 
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.resampling import Places, section_count
-from anisoscope.sources.array_checks import FEWEST, Vectors
+from anisoscope.sources.array_checks import FEWEST_POINTS, Vectors
 
 FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come with a warning
 
@@ -85,10 +85,10 @@ def cut_runs(number_P: np.ndarray, count: int) -> Folds:
 
 def cut_rows(points: int, cluster_P: np.ndarray | None, count: int, seed: int) -> list[np.ndarray]:
     """Return the indices of the points of each chunk."""
-    most = points // FEWEST
+    most = points // FEWEST_POINTS
     if not isinstance(count, numbers.Integral) or not 1 <= count <= most:
         raise ValueError(
-            f"num_chunks is {count}; it must be a whole number from 1 to {most}, {FEWEST} points each"
+            f"num_chunks is {count}; it must be a whole number from 1 to {most}, {FEWEST_POINTS} points each"
         )
     if count == 1:
         return [np.arange(points)]

@@ -130,7 +130,7 @@ def make_measure_program(
     else:  # windows may be distributed, which divides only the work of the model
         devices = mesh.make_mesh(config.mesh.data, config.mesh.fsdp)
         divides = probe.tokens_GWT.shape[1] % devices.size == 0
-        parts = P(None, mesh.AXES) if divides else P()
+        parts = P(None, mesh.MESH_AXES) if divides else P()
         params_sharding = mesh.parameter_sharding(devices, params)
     split, whole = NamedSharding(devices, parts), NamedSharding(devices, P())
     probe_sharding = Probe(split, split, picks_SGP=whole, types=whole, target_GZWT=whole)

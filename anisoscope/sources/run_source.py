@@ -21,7 +21,7 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import replicates_table
-from anisoscope.results.derived import BLOCK
+from anisoscope.results.derived import FIRST_BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.sources.evaluation_windows import POSITION_SETS
@@ -178,7 +178,7 @@ class RunSource(Source):
             about |= {
                 "run": f"{self.name}, {name}",
                 "hook_point": name,
-                "layer_0": BLOCK,
+                "layer_0": FIRST_BLOCK,
             }
         return about
 
@@ -188,7 +188,7 @@ class RunSource(Source):
         if lost := sorted({*steps} - log.validated_steps(lines)):
             missing = f"step{'s' * (len(lost) > 1)} {', '.join(map(str, lost))}"
             print(
-                f"{self.name}: {self.root / log.NAME} has no scores of {missing}; their tables have none either"
+                f"{self.name}: {self.root / log.LOG_NAME} has no scores of {missing}; their tables have none either"
             )
         return scores(lines, steps)
 

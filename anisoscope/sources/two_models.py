@@ -85,7 +85,7 @@ def make_pair_table(
     batches: list[list[dict[str, Values]]], positions: tuple[str, ...]
 ) -> xr.Dataset:
     """Make the table of the values of each batch and set of positions, of clouds and null model."""
-    schema, stack = comparison_family.ACROSS, lambda *values: np.stack(values)
+    schema, stack = comparison_family.BETWEEN_MODELS, lambda *values: np.stack(values)
     values_G = jax.tree.map(stack, *(jax.tree.map(stack, *sets) for sets in batches))
 
     def label(cloud: str) -> xr.Dataset:
@@ -108,7 +108,7 @@ def compare_clouds(clouds: PairedClouds, folds: Folds) -> dict[str, Values]:
     found = jax.device_get(comparison_family.compare_every_layer(*padded, labels))
     return {
         cloud: {
-            name: folds.weight(x, comparison_family.ACROSS[name].resampling)
+            name: folds.weight(x, comparison_family.BETWEEN_MODELS[name].resampling)
             for name, x in values.items()
         }
         for cloud, values in found.items()

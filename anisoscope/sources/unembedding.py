@@ -10,7 +10,7 @@ from anisoscope.metrics.convert import as_float32
 from anisoscope.sources.array_checks import Vectors
 
 FIELDS = ("kind", "scale", "shift", "epsilon")
-NAME = "unembedding"
+UNEMBEDDING = "unembedding"
 
 
 def read_lens(
@@ -22,13 +22,15 @@ def read_lens(
             raise ValueError("targets are read with an unembedding: pass unembedding=(norm, W) too")
         return None
     if not isinstance(unembedding, list | tuple) or len(unembedding) != 2:
-        raise ValueError(f"{NAME} is a {type(unembedding).__name__}; pass the pair (norm, W)")
+        raise ValueError(
+            f"{UNEMBEDDING} is a {type(unembedding).__name__}; pass the pair (norm, W)"
+        )
     norm, unembedding = unembedding
-    unembedding_VD, widths = as_float32(unembedding, f"{NAME}'s W"), {*vectors.widths}
+    unembedding_VD, widths = as_float32(unembedding, f"{UNEMBEDDING}'s W"), {*vectors.widths}
     if unembedding_VD.ndim != 2 or widths != {unembedding_VD.shape[1]}:
         found = " and ".join(map(str, sorted(widths)))
         raise ValueError(
-            f"{NAME}'s W has shape {unembedding_VD.shape}; pass (vocabulary, width), where layers "
+            f"{UNEMBEDDING}'s W has shape {unembedding_VD.shape}; pass (vocabulary, width), where layers "
             f"have width {found}"
         )
     fields = _read_norm({"kind": "none"} if norm is None else norm, unembedding_VD.shape[1])
@@ -40,19 +42,21 @@ def _read_norm(norm: Any, width: int) -> dict[str, Any]:
     """Check the dict of a norm: its kind, and numbers of the vectors' width."""
     if not isinstance(norm, Mapping):
         raise ValueError(
-            f"{NAME}'s norm is {norm!r}; pass None or a dict such as {{'kind': 'rms'}}"
+            f"{UNEMBEDDING}'s norm is {norm!r}; pass None or a dict such as {{'kind': 'rms'}}"
         )
     if unknown := [name for name in norm if name not in FIELDS]:
-        raise ValueError(f"{NAME}'s norm has {unknown[0]!r}; choose from {', '.join(FIELDS)}")
-    if (kind := norm.get("kind")) not in logit_lens.KINDS:
-        known = ", ".join(logit_lens.KINDS)
-        raise ValueError(f"{NAME}'s norm is of kind {kind!r}; choose from {known}")
+        raise ValueError(
+            f"{UNEMBEDDING}'s norm has {unknown[0]!r}; choose from {', '.join(FIELDS)}"
+        )
+    if (kind := norm.get("kind")) not in logit_lens.NORM_KINDS:
+        known = ", ".join(logit_lens.NORM_KINDS)
+        raise ValueError(f"{UNEMBEDDING}'s norm is of kind {kind!r}; choose from {known}")
     fields = {name: x for name, x in norm.items() if x is not None and name != "kind"}
-    fields = {name: as_float32(x, f"{NAME}'s {name}") for name, x in fields.items()}
+    fields = {name: as_float32(x, f"{UNEMBEDDING}'s {name}") for name, x in fields.items()}
     for name, x in fields.items():
         shape = () if name == "epsilon" else (width,)
         if x.shape not in ((), shape):
-            raise ValueError(f"{NAME}'s {name} has shape {x.shape}; pass {shape}")
+            raise ValueError(f"{UNEMBEDDING}'s {name} has shape {x.shape}; pass {shape}")
     return {name: x if x.ndim else x.item() for name, x in fields.items()} | {"kind": kind}
 
 

@@ -46,12 +46,17 @@ class Kind(NamedTuple):
     target: str
 
 
-KIND, NORM = Kind._fields, "relative_norm"
-COLUMNS = (*KIND, NORM, "bias_norm", "block")  # of results.csv, before the numbers
+KIND_COLUMNS, NORM = Kind._fields, "relative_norm"
+UNTRAINED_COLUMNS = (
+    *KIND_COLUMNS,
+    NORM,
+    "bias_norm",
+    "block",
+)  # of results.csv, before the numbers
 
 # x: rows of the table; b: the common bias; T: all blocks so far; s_ij = <q_i, k_j>/sqrt(K);
 # p = softmax_j s
-MEASURED = {
+UNTRAINED_MEASURED = {
     "cosine_in": correlation("mean cosine in", "mean cosine of pairs of x + b", INHERENT),
     "cosine_out": correlation(
         "mean cosine out", "mean cosine of pairs of T(x + b), T all blocks so far", INHERENT
@@ -71,7 +76,7 @@ HEAD_QUANTITIES = (
     "attention_max",
     "attention_min",
 )
-MEASURED |= {
+UNTRAINED_MEASURED |= {
     name: dataclasses.replace(ATTENTION[name], formula=f"{ATTENTION[name].formula}; all heads")
     for name in HEAD_QUANTITIES
 }
@@ -94,20 +99,22 @@ BIAS = {
         "N over the root mean square norm, expected at initialization, of what the bias is added to",
     ),
 }
-INPUT = ("cosine_in", "norm_in")  # quantities of the input, which have no block
-MEASURED, FIXED_POINTS = (
+INPUT_QUANTITIES = ("cosine_in", "norm_in")  # quantities of the input, which have no block
+UNTRAINED_MEASURED, FIXED_POINTS = (
     {
-        name: dataclasses.replace(entry, dims=() if name in INPUT else ("block",), resampling="")
+        name: dataclasses.replace(
+            entry, dims=() if name in INPUT_QUANTITIES else ("block",), resampling=""
+        )
         for name, entry in entries.items()
     }
-    for entries in (MEASURED, FIXED_POINTS)
+    for entries in (UNTRAINED_MEASURED, FIXED_POINTS)
 )
-QUANTITIES = MEASURED | FIXED_POINTS
+UNTRAINED_QUANTITIES = UNTRAINED_MEASURED | FIXED_POINTS
 
 
 def kinds(config: UntrainedConfig) -> list[Kind]:
     """Return every combination of the settings that make a kind of block."""
-    choices = (getattr(config, f"{name}s") for name in KIND)
+    choices = (getattr(config, f"{name}s") for name in KIND_COLUMNS)
     return [Kind(*kind) for kind in itertools.product(*choices)]
 
 
@@ -115,7 +122,9 @@ def kind_table(
     config: UntrainedConfig, kind: Kind, index: int, values: dict[str, np.ndarray]
 ) -> xr.Dataset:
     """Make the table of one kind of block and one norm of the bias, with every seed."""
-    variables = {name: (("seed", *QUANTITIES[name].dims), value) for name, value in values.items()}
+    variables = {
+        name: (("seed", *UNTRAINED_QUANTITIES[name].dims), value) for name, value in values.items()
+    }
     dataset = xr.Dataset(variables, attrs={"config": json.dumps(dataclasses.asdict(config))})
     relative = config.norms[index]
     dataset = dataset.assign(bias_norm=bias_norm(config, kind, relative)).assign_coords(
@@ -128,13 +137,15 @@ def kind_table(
 def join_kinds(config: UntrainedConfig, paths: list[pathlib.Path], root: pathlib.Path) -> None:
     """Write seeds.nc, results.nc and results.csv from all tables."""
     tables = [joined_files.read_table(path) for path in paths]
-    if len({tuple(table[name].item() for name in (*KIND, NORM)) for table in tables}) < len(tables):
+    if len({tuple(table[name].item() for name in (*KIND_COLUMNS, NORM)) for table in tables}) < len(
+        tables
+    ):
         raise RunError(f"{root} holds a measurement twice; delete the copy")
     seeds = combine(config, tables)
-    results = summarize_seeds(QUANTITIES, seeds, predictions(config, seeds))
+    results = summarize_seeds(UNTRAINED_QUANTITIES, seeds, predictions(config, seeds))
     joined_files.write_table(seeds, root / "seeds.nc")
     joined_files.write_table(results, root / "results.nc")
-    rows = tidy_seeds(results, QUANTITIES, COLUMNS).astype({"block": "Int64"})
+    rows = tidy_seeds(results, UNTRAINED_QUANTITIES, UNTRAINED_COLUMNS).astype({"block": "Int64"})
     joined_files.write_csv(rows, root / "results.csv")
 
 
@@ -142,9 +153,9 @@ def combine(config: UntrainedConfig, tables: list[xr.Dataset]) -> xr.Dataset:
     """Combine all kinds and norms, in the order of the config, with the fixed points."""
     seeds = xr.combine_by_coords(tables, join="exact", combine_attrs="identical")
     seeds = seeds.drop_encoding()  # the lengths of labels differ between tables
-    seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND})
+    seeds = seeds.sel({name: list(getattr(config, f"{name}s")) for name in KIND_COLUMNS})
     seeds = seeds.merge(fixed_points(seeds)).set_coords("bias_norm")
-    for name, quantity in (QUANTITIES | BIAS).items():
+    for name, quantity in (UNTRAINED_QUANTITIES | BIAS).items():
         seeds[name].attrs = seed_attributes(quantity)
     cut = ", truncated at 2 sigma" * config.truncated
     description = (
@@ -190,7 +201,7 @@ def _first_crossing(
 def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.DataArray]:
     """Evaluate closed forms of the input and of the first block; NaN for the other blocks."""
     names = ("cosine_in", "score_std", "score_std_head", "score_std_within")
-    bias = seeds.bias_norm.transpose(*KIND, NORM).drop_attrs()
+    bias = seeds.bias_norm.transpose(*KIND_COLUMNS, NORM).drop_attrs()
     predicted = {name: xr.full_like(bias, np.nan, dtype=np.float64) for name in names}
     for kind in kinds(config):
         norms = bias.sel(kind._asdict()).values
@@ -200,7 +211,7 @@ def predictions(config: UntrainedConfig, seeds: xr.Dataset) -> dict[str, xr.Data
             predicted[name].loc[kind._asdict()] = values
     words = "closed form, first block; this project: untrained_tables.py, leading order in 1/D"
     for name, value in predicted.items():
-        value = value.where(seeds.block == 1) if QUANTITIES[name].dims else value
+        value = value.where(seeds.block == 1) if UNTRAINED_QUANTITIES[name].dims else value
         predicted[name] = value.assign_attrs(predicted=words)
     return predicted
 

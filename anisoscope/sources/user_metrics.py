@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import GAUSSIAN, MeasureConfig
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.null_models import DRAWS, gaussian, spread
@@ -22,15 +22,17 @@ from anisoscope.results.summary import summarize
 from anisoscope.sources.array_chunks import cloud_keys
 from anisoscope.sources.folds import Chunk
 
-GAUSSIAN = "gaussian"
 # labels that tables have besides the dimensions of quantities
-COORDINATES = ("batch", "depth", "jackknife", NULL, "positions", "statistic", "step")
+TABLE_COORDINATES = ("batch", "depth", "jackknife", NULL, "positions", "statistic", "step")
 Metric = Callable[[np.ndarray], Any]
 
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise ValueError, one line, where a name cannot be that of a new variable."""
-    labels = {*COORDINATES, *(dim for quantity in quantities().values() for dim in quantity.dims)}
+    labels = {
+        *TABLE_COORDINATES,
+        *(dim for quantity in quantities().values() for dim in quantity.dims),
+    }
     for name in metrics:
         if name in labels:
             raise ValueError(f"metrics: {name!r} names an axis of the table; choose another name")

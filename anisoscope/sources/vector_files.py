@@ -25,9 +25,9 @@ from anisoscope.utils.files import user_path
 VECTORS = "vectors"
 LABELS = ("clusters", "groups", "token_positions", "mask", "attention_mask")
 FLOAT8 = {"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}  # of .safetensors: of ml_dtypes
-LARGE, REPEATS = 2**27, 200  # bytes; vectors compress a few times, zeros a thousand times
+LARGE_FILE, REPEATS = 2**27, 200  # bytes; vectors compress a few times, zeros a thousand times
 COLUMNS = (".csv", ".parquet")
-SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf", *COLUMNS)
+VECTOR_SUFFIXES = (".npy", ".npz", ".safetensors", ".nc", ".netcdf", *COLUMNS)
 
 
 class FileArrays(NamedTuple):
@@ -110,8 +110,8 @@ def _warn_of_unread(path: pathlib.Path, shape: tuple[int, ...], others: dict[str
 def open_arrays(path: pathlib.Path, labels: Sequence[str]) -> dict[str, Any]:
     """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES:
-        raise ValueError(f"its format is unknown; pass a file of {', '.join(SUFFIXES)}")
+    if suffix not in VECTOR_SUFFIXES:
+        raise ValueError(f"its format is unknown; pass a file of {', '.join(VECTOR_SUFFIXES)}")
     if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe waits for who writes
         raise ValueError("it is no regular file")
     if suffix == ".npy":
@@ -164,7 +164,7 @@ def check_members(members: list[zipfile.ZipInfo]) -> None:
     """Raise ValueError where arrays do not fit into memory, or repeat as no vectors do."""
     check_file_size(sum(member.file_size for member in members))
     for member in members:
-        if member.file_size > max(LARGE, REPEATS * member.compress_size):
+        if member.file_size > max(LARGE_FILE, REPEATS * member.compress_size):
             small, large = map(memory.format_bytes, (member.compress_size, member.file_size))
             raise ValueError(
                 f"{small} of it hold {large} of repeated numbers, which are no vectors"

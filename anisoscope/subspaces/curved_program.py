@@ -80,7 +80,7 @@ def draw_manifold(config: CurvedConfig, *seeds: int) -> ManifoldDraw:
 
 
 def energies(config: CurvedConfig) -> dict[str, np.ndarray]:
-    """Measure every quantity, an array of AXES; settings are the spreads, then the biases."""
+    """Measure every quantity, an array of CURVED_AXES; settings are the spreads, then the biases."""
     curvatures = np.float32(config.curvatures)
 
     @jax.jit
@@ -174,7 +174,7 @@ def torus(v_VE: Array, curvature: Array) -> tuple[Array, Array]:
 
 SURFACES = {"paraboloid": paraboloid, "sphere": sphere, "torus": torus}
 # axes of the measured arrays
-AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")
+CURVED_AXES = ("seed", "manifold", "curvature", "setting", "weighting", "target")
 
 
 def principal_curvatures(manifold: str, curvature: float, dimension: int) -> np.ndarray:

@@ -10,28 +10,34 @@ import pathlib
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.untrained_config import FLAT, CurvedConfig
+from anisoscope.config.untrained_config import FLATTEST, CurvedConfig
 from anisoscope.measurement.quantity import Quantity, magnitude, share
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize_seeds, tidy_seeds
 from anisoscope.subspaces import curved_program
-from anisoscope.subspaces.curved_program import AXES, SLOPES, TARGETS, WEIGHTINGS, energies
+from anisoscope.subspaces.curved_program import CURVED_AXES, SLOPES, TARGETS, WEIGHTINGS, energies
 
-SOURCE = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
-GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
+CURVED_SOURCE = (
+    "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
+)
+PROBE_GRADIENT = "G = dL/dW of L = E[(W x - y)^2]/2 at W = 0"
 LAW = {
     "tangent_norm": magnitude(
-        "norm of the tangent gradient", f"|Q' G|, {GRADIENT}, Q the tangent space", SOURCE
+        "norm of the tangent gradient",
+        f"|Q' G|, {PROBE_GRADIENT}, Q the tangent space",
+        CURVED_SOURCE,
     ),
     "normal_norm": magnitude(
-        "norm of the normal gradient", f"|G - Q Q' G|, {GRADIENT}, Q the tangent space", SOURCE
+        "norm of the normal gradient",
+        f"|G - Q Q' G|, {PROBE_GRADIENT}, Q the tangent space",
+        CURVED_SOURCE,
     ),
-    "tangent_energy": magnitude("energy of the tangent gradient", "tangent_norm^2", SOURCE),
-    "normal_energy": magnitude("energy of the normal gradient", "normal_norm^2", SOURCE),
+    "tangent_energy": magnitude("energy of the tangent gradient", "tangent_norm^2", CURVED_SOURCE),
+    "normal_energy": magnitude("energy of the normal gradient", "normal_norm^2", CURVED_SOURCE),
     "normal_share": share(
         "share of the gradient's energy that is normal",
         "normal_energy / (normal_energy + tangent_energy)",
-        SOURCE,
+        CURVED_SOURCE,
     ),
     "normal_variance_share": share(
         "share of the points' variance that is normal", "variance of x outside of Q over all of it"
@@ -43,13 +49,20 @@ SLOPE = {
     f"slope_{name}": Quantity(
         f"slope of the {LAW[name].long_name}",
         f"of ln {name} on ln t, least squares over the spreads t of at most 0.1 / curvature",
-        SOURCE,
+        CURVED_SOURCE,
         resampling="",
     )
     for name in SLOPES
 }
-QUANTITIES = LAW | BIASED | SLOPE
-COLUMNS = ("manifold", "curvature", "target", "spread", "weighting", "bias")  # of results.csv
+CURVED_QUANTITIES = LAW | BIASED | SLOPE
+CURVED_COLUMNS = (
+    "manifold",
+    "curvature",
+    "target",
+    "spread",
+    "weighting",
+    "bias",
+)  # of results.csv
 
 
 def measure_manifolds(config: CurvedConfig, root: pathlib.Path, name: str) -> None:
@@ -59,7 +72,9 @@ def measure_manifolds(config: CurvedConfig, root: pathlib.Path, name: str) -> No
         joined_files.write_table(seed_table(config, energies(config)), path)
     results = summarize_manifolds(config, joined_files.read_table(path))
     joined_files.write_table(results, root / "results.nc")
-    joined_files.write_csv(tidy_seeds(results, QUANTITIES, COLUMNS), root / "results.csv")
+    joined_files.write_csv(
+        tidy_seeds(results, CURVED_QUANTITIES, CURVED_COLUMNS), root / "results.csv"
+    )
     print(f"{name}: {config.seeds} seeds: {root / 'results.nc'}, {root / 'results.csv'}")
     for line in format_lines(results):
         print(f"{name}: {line}")
@@ -67,7 +82,9 @@ def measure_manifolds(config: CurvedConfig, root: pathlib.Path, name: str) -> No
 
 def seed_table(config: CurvedConfig, values: dict[str, np.ndarray]) -> xr.Dataset:
     """Split values by spread and by bias of frequency, and fit slopes over spreads."""
-    table = xr.Dataset({name: (AXES, value.astype(np.float64)) for name, value in values.items()})
+    table = xr.Dataset(
+        {name: (CURVED_AXES, value.astype(np.float64)) for name, value in values.items()}
+    )
     for side in ("tangent", "normal"):
         table[f"{side}_energy"] = table[f"{side}_norm"] ** 2
     table["normal_share"] = table.normal_energy / (table.normal_energy + table.tangent_energy)
@@ -92,7 +109,7 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
     """Fit ln values to ln spread, for spreads small relative to the radius of curvature."""
     by_curvature = []
     for curvature in values.curvature.values:
-        small = values.sel(curvature=curvature, spread=values.spread * curvature <= FLAT)
+        small = values.sel(curvature=curvature, spread=values.spread * curvature <= FLATTEST)
         x = np.log(small.spread)
         x = x - x.mean()
         by_curvature.append((np.log(small) * x).sum("spread") / (x**2).sum())
@@ -102,14 +119,17 @@ def _slopes(values: xr.DataArray) -> xr.DataArray:
 def summarize_manifolds(config: CurvedConfig, seeds: xr.Dataset) -> xr.Dataset:
     """Summarize every quantity over seeds, with its closed form (curved_program.py)."""
     predicted = {
-        name: _predicted(config, name, seeds[name].isel(seed=0, drop=True)) for name in QUANTITIES
+        name: _predicted(config, name, seeds[name].isel(seed=0, drop=True))
+        for name in CURVED_QUANTITIES
     }
     last = config.seed + config.seeds - 1
     description = (
         f"manifolds of dimension {config.dimension} in D={config.width}; linear probe, W = 0; {config.types:,} points; "
         f"by frequency {config.draws:,} draws, spread {config.biased_spread:g}; seeds {config.seed}–{last}"
     )
-    return summarize_seeds(QUANTITIES, seeds, predicted).assign_attrs(description=description)
+    return summarize_seeds(CURVED_QUANTITIES, seeds, predicted).assign_attrs(
+        description=description
+    )
 
 
 def _predicted(config: CurvedConfig, name: str, example: xr.DataArray) -> xr.DataArray:

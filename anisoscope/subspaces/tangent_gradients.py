@@ -26,7 +26,7 @@ from anisoscope.config.tangents_config import TangentsConfig, check_settings, ea
 from anisoscope.data import unigrams
 from anisoscope.data.corpus import Corpus
 from anisoscope.models import transformer
-from anisoscope.models.layers import NORMS
+from anisoscope.models.layers import NORM_PLACES
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
 from anisoscope.training import objective
 from anisoscope.utils.errors import UserError
@@ -82,7 +82,7 @@ def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
 
 def read_width(model: ModelConfig) -> int:
     """Return the dimensions in which states are read; norms may remove the vector of ones."""
-    return model.width - NORMS[model.norm].final
+    return model.width - NORM_PLACES[model.norm].final
 
 
 def stream_basis(width: int, dimensions: int) -> np.ndarray:

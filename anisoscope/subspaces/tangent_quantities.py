@@ -4,27 +4,27 @@ from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.quantity import Quantity, correlation, magnitude, share
 
 PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
-SINKS = "after gradient sinks, arXiv 2603.17771 (second-hand)"
-GRADIENT = "gradient_"  # prefix of panel quantities that are measured on gradients
-KINDS = ("semi-NMF", "PCA")
+SINK_SOURCE = "after gradient sinks, arXiv 2603.17771 (second-hand)"
+GRADIENT_PREFIX = "gradient_"  # prefix of panel quantities that are measured on gradients
+SUBSPACE_KINDS = ("semi-NMF", "PCA")
 FITS = ("early", "here", "previous", "untrained", "other seed")  # what a proxy is fitted to
-ROWS = ("raw", "unit")  # raw gradients, and gradients divided by their norm
+GRADIENT_ROWS = ("raw", "unit")  # raw gradients, and gradients divided by their norm
 MATRICES = ("embedding", "attention", "mlp", "attention_out", "mlp_out")
 # the weight gradient; the update since the last checkpoint; the update of a single step
 WEIGHT_CHANGES = ("gradient", "between", "step")
-COORDINATES = {
+TANGENT_COORDINATES = {
     "fit": list(FITS),
-    "kind": list(KINDS),
-    "rows": list(ROWS),
+    "kind": list(SUBSPACE_KINDS),
+    "rows": list(GRADIENT_ROWS),
     "bin": list(BINS),
     "matrix": list(MATRICES),
     "of": list(WEIGHT_CHANGES),
 }
 
 FRAME = ("rank", "layer", "fit", "kind")
-FRAME_ROWS, LOCAL, BIN = (*FRAME, "rows"), ("rank", "layer", "rows"), (*FRAME, "bin")
-MATRIX, OVER = (*FRAME, "of", "matrix"), ("rank", "layer", "kind", "rows")
-MEASURED = {
+FRAME_ROWS, LOCAL_FRAME, BIN = (*FRAME, "rows"), ("rank", "layer", "rows"), (*FRAME, "bin")
+MATRIX, OVER_FITS = (*FRAME, "of", "matrix"), ("rank", "layer", "kind", "rows")
+TANGENT_MEASURED = {
     "energy": share(
         "gradient energy in the subspace, e",
         "|G Q|^2 / |G|^2, G uncentered",
@@ -82,12 +82,12 @@ MEASURED = {
         "gradient energy in the local tangent",
         "sum |Q_i^T g_i|^2 / sum |g_i|^2, of the points whose neighbors vary in k directions",
         PAPER,
-        dims=LOCAL,
+        dims=LOCAL_FRAME,
     ),
     "local_variance": share(
         "variance of the activations in the local tangents",
         "mean of tr(Q_i^T C Q_i) / tr C over the same points, weights |g_i|^2 (raw) or 1 (unit)",
-        dims=LOCAL,
+        dims=LOCAL_FRAME,
     ),
     "energy_in_bin": share(
         "gradient energy in the subspace, by frequency of the character",
@@ -116,12 +116,12 @@ MEASURED = {
         "share of the squared gradient at the first token",
         "mean |g|^2 at the first token over the sum of those of all places of the window, scored "
         "or not",
-        SINKS,
+        SINK_SOURCE,
     ),
     "first_position_norm": magnitude(
         "gradient norm at the first token over that of the median place",
         "mean |g| at the first token / median over places of mean |g|",
-        SINKS,
+        SINK_SOURCE,
     ),
     "ones_share": share(
         "gradient energy along the vector of ones",
@@ -155,16 +155,16 @@ DERIVED = {
         "e − v of the early subspace, less that of the untrained network's",
         "excess(early) - excess(untrained)",
         range=(-2.0, 2.0),
-        dims=OVER,
+        dims=OVER_FITS,
     ),
     "excess_over_other_seed": Quantity(
         "e − v of the early subspace, less that of another seed's",
         "excess(early) - excess(other seed)",
         range=(-2.0, 2.0),
-        dims=OVER,
+        dims=OVER_FITS,
     ),
     "local_excess": correlation(
-        "e − v in the local tangents", "local_energy less local_variance", dims=LOCAL
+        "e − v in the local tangents", "local_energy less local_variance", dims=LOCAL_FRAME
     ),
     "enrichment_in_bin": magnitude(
         "tangent enrichment e / v, by frequency of the character",

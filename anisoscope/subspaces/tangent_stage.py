@@ -18,7 +18,7 @@ from anisoscope.results.step_files import TANGENTS
 from anisoscope.sources.sweep import Families, Source, Tables, Target, is_outdated
 from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
-from anisoscope.subspaces.tangent_quantities import KINDS
+from anisoscope.subspaces.tangent_quantities import SUBSPACE_KINDS
 from anisoscope.subspaces.tangent_tables import frames
 from anisoscope.utils import processes
 from anisoscope.utils.errors import UserError
@@ -130,7 +130,7 @@ class Study(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         before = max((other for other in self.known if other < step), default=None)
-        shape = len(KINDS), self.layers, self.width
+        shape = len(SUBSPACE_KINDS), self.layers, self.width
         absent = {x: np.full((*shape, x), np.nan, np.float32) for x in self.tangents.ranks}
         fitted = dict.fromkeys(self.fits, absent) | self.early_frames  # tests of `absent` are NaN
         for fit, other in (("previous", before), ("untrained", 0)):
@@ -194,7 +194,7 @@ def fit_early(study: Study, stop: Stop) -> None:
     fit: Callable[..., Fitted] = compile_work(subspace_energy.fit_proxies, study.tangents)
     fitted = jax.device_get(fit(np.concatenate(clouds, axis=1)))
     table = tangent_tables.proxy_table(fitted)
-    table = table.assign_coords(kind=list(KINDS), rank=list(study.tangents.ranks))
+    table = table.assign_coords(kind=list(SUBSPACE_KINDS), rank=list(study.tangents.ranks))
     digests = json.dumps({step: source.digest(step) for step in steps})
     table = table.assign_attrs(study.about, checkpoints=digests)
     processes.on_first(lambda: joined_files.write_table(table, path))

@@ -13,16 +13,16 @@ from anisoscope.measurement.intervals import estimate, holm, variance
 from anisoscope.results.summary import summarize
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import (
-    COORDINATES,
     DERIVED,
     FITS,
-    GRADIENT,
-    KINDS,
-    MEASURED,
-    ROWS,
+    GRADIENT_PREFIX,
+    GRADIENT_ROWS,
+    SUBSPACE_KINDS,
+    TANGENT_COORDINATES,
+    TANGENT_MEASURED,
 )
 
-STATISTICS = ["mean", "low", "high"]
+TANGENT_STATISTICS = ["mean", "low", "high"]
 PROXY_WORDS = {
     "residual": "|A - Z C|^2 / |A|^2 of the best restart of semi-NMF",
     "progress": "share of the residual that its last 10 rounds took off",
@@ -41,19 +41,21 @@ def step_table(
     """Make the table of a checkpoint with its proxies; NaN for fits not in `fits`."""
     variables = {}
     for name, value in tested.values.items():
-        quantity = MEASURED[name]
+        quantity = TANGENT_MEASURED[name]
         if "fit" in quantity.dims:  # one axis of frames
             at = quantity.dims.index("fit")
-            value = value.reshape(*value.shape[:at], len(fits), len(KINDS), *value.shape[at + 1 :])
+            value = value.reshape(
+                *value.shape[:at], len(fits), len(SUBSPACE_KINDS), *value.shape[at + 1 :]
+            )
         variables[name] = quantity.raw_dims[2:], value, quantity.attributes
     for name in next(iter(tested.panel.values()), {}):
         quantity = families.quantities()[name]
         words = quantity.attributes | {"long_name": f"{quantity.long_name}, of gradients"}
         words["units"] = words["units"].replace("activation", "nats / activation (rows=unit: 1)")
-        values = np.stack([tested.panel[rows][name] for rows in ROWS])
-        variables[GRADIENT + name] = ("rows", *quantity.raw_dims[2:]), values, words
+        values = np.stack([tested.panel[rows][name] for rows in GRADIENT_ROWS])
+        variables[GRADIENT_PREFIX + name] = ("rows", *quantity.raw_dims[2:]), values, words
     table = xr.Dataset(variables, attrs=attributes)
-    labels = COORDINATES | families.coordinates()
+    labels = TANGENT_COORDINATES | families.coordinates()
     labels |= {"fit": fits, "rank": tangents.ranks, "layer": range(table.sizes["layer"])}
     table = table.assign_coords(
         {name: list(values) for name, values in labels.items() if name in table.dims}
@@ -86,8 +88,8 @@ def frames(table: xr.Dataset, tangents: TangentsConfig) -> Frames:
 def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
     """Reduce resamples to mean and 95 % interval, control frames to mean, smallest and largest."""
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
-    schema = MEASURED | DERIVED
-    schema |= {GRADIENT + name: quantity for name, quantity in families.quantities().items()}
+    schema = TANGENT_MEASURED | DERIVED
+    schema |= {GRADIENT_PREFIX + name: quantity for name, quantity in families.quantities().items()}
     complete = table.assign(derive(table))
     resampled = [
         name
@@ -97,8 +99,8 @@ def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
     controls = [name for name in complete if "control" in complete[name].dims]
     rest, values = complete.drop_vars([*resampled, *controls]), complete[controls]
     ends = [getattr(values, how)("control", keep_attrs=True) for how in ("mean", "min", "max")]
-    means = summarize(schema, complete[resampled]).sel(statistic=STATISTICS)
-    others = xr.concat(ends, pd.Index(STATISTICS, name="statistic")), rest
+    means = summarize(schema, complete[resampled]).sel(statistic=TANGENT_STATISTICS)
+    others = xr.concat(ends, pd.Index(TANGENT_STATISTICS, name="statistic")), rest
     variables = {name: part[name].variable for part in others for name in part.data_vars}
     summarized = means.assign(variables)
     labels = {name: x for name, x in table.coords.items() if {*x.dims} <= {*summarized.dims}}
@@ -134,7 +136,9 @@ def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: s
     for layer, step, rank in cells:
         if step not in tables:
             continue
-        table = tables[step].sel(layer=layer, rank=rank, fit=fit, kind=KINDS[0], rows="raw")
+        table = tables[step].sel(
+            layer=layer, rank=rank, fit=fit, kind=SUBSPACE_KINDS[0], rows="raw"
+        )
         energy, share = table["energy"].values, table["variance"].values
         excess = (energy - share).astype(np.float64)
         moments, folds = estimate(excess[None], "jackknife"), len(excess) - 1

@@ -9,7 +9,7 @@ from anisoscope.utils.errors import RunError, UserError, format_os_error
 from anisoscope.utils.files import read_bytes, read_json, write_file
 from anisoscope.utils.processes import is_first
 
-NAME, SCORE = "train.jsonl", "test.json"
+LOG_NAME, SCORE_NAME = "train.jsonl", "test.json"
 
 
 class Log:
@@ -19,7 +19,7 @@ class Log:
     """
 
     def __init__(self, folder: pathlib.Path, saved: int):
-        self._path, self._lines = folder / NAME, []
+        self._path, self._lines = folder / LOG_NAME, []
         kept = [line for line in read_log(folder) if line["step"] <= saved]
         self._written = max((line["step"] for line in kept), default=-1)
         if is_first():
@@ -64,7 +64,7 @@ def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
 
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Read the lines of train.jsonl, if any; a last line cut short by a kill is left out."""
-    path, lines = folder / NAME, []
+    path, lines = folder / LOG_NAME, []
     if not path.exists():
         return lines
     for number, text in enumerate(read_bytes(path).split(b"\n")[:-1], 1):
@@ -85,7 +85,7 @@ def read_score(folder: pathlib.Path) -> dict[str, Any]:
 
     The checkpoints of a finished run may be deleted.
     """
-    path, advice = folder / SCORE, "move it elsewhere and run --stages=train again"
+    path, advice = folder / SCORE_NAME, "move it elsewhere and run --stages=train again"
     if not path.exists():
         return {}
     score = read_json(path, advice)

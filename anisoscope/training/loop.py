@@ -93,7 +93,7 @@ def train(
         for run, score in zip(runs, scores, strict=True):
             if processes.is_first():
                 record = score.numbers() | {"protocol": protocol, "step": last}
-                write_json(run.folder / log.SCORE, record)
+                write_json(run.folder / log.SCORE_NAME, record)
             print(
                 f"{run.name}: test {format_score(score)} ({protocol}, {score.characters:,} scored)"
             )
@@ -112,7 +112,7 @@ def open_seed_run(
     saved = max(store.steps(), default=-1)
     if saved < 0:
         later = any(line["step"] > 0 for line in log.read_log(folder))
-        former = [folder / log.NAME] * later
+        former = [folder / log.LOG_NAME] * later
         former += [*folder.rglob("*.nc"), *folder.glob("*/checkpoints")]
         if former:  # new checkpoints would be joined with its tables
             what = f"{former[0]} is of a training whose checkpoints are gone"

@@ -19,7 +19,7 @@ from anisoscope.utils.errors import UserError
 
 # share of the positions; 10 % of them stay, 10 % become a random character, 80 % become [MASK]
 MASKED_SHARE = 0.15
-KEPT, REPLACED = 0.1, 0.1
+KEPT_SHARE, REPLACED_SHARE = 0.1, 0.1
 
 
 class Batch(NamedTuple):
@@ -91,8 +91,8 @@ def masked_batch(
         place_T = (jax.random.uniform(select, target_T.shape) + MASKED_SHARE * turn) % 1.0
         chosen_T, u_T = place_T < MASKED_SHARE, jax.random.uniform(how, target_T.shape)
         random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
-        unmasked_T = jnp.where(u_T < 1 - KEPT, random_T, target_T)
-        new_T = jnp.where(u_T < 1 - KEPT - REPLACED, mask, unmasked_T)
+        unmasked_T = jnp.where(u_T < 1 - KEPT_SHARE, random_T, target_T)
+        new_T = jnp.where(u_T < 1 - KEPT_SHARE - REPLACED_SHARE, mask, unmasked_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)
 
     turns_B = jnp.broadcast_to(turns_B, examples_B.shape)
@@ -110,13 +110,15 @@ def masked_positions(model: ModelConfig) -> np.ndarray:
 def masked_context_free(frequencies_V: np.ndarray, batch: Batch, mask_token: int) -> np.ndarray:
     """Compute -ln p(y) under [MASK], and -ln p(y | x) where a character x stands.
 
-    Half of the positions that hold a character were kept. By Bayes' rule p(y | x) = p(y) (KEPT [x =
-    y] + REPLACED / V) / (KEPT p(x) + REPLACED / V), where random characters are drawn from V.
+    Half of the positions that hold a character were kept. By Bayes' rule p(y | x) = p(y) (KEPT_SHARE [x =
+    y] + REPLACED_SHARE / V) / (KEPT_SHARE p(x) + REPLACED_SHARE / V), where random characters are drawn from V.
     """
     tokens_BT, targets_BT = np.asarray(batch.tokens_BT), np.asarray(batch.targets_BT)
-    chance = REPLACED / mask_token
+    chance = REPLACED_SHARE / mask_token
     frequency_BT = frequencies_V[np.minimum(tokens_BT, mask_token - 1)]
-    share_BT = (KEPT * (tokens_BT == targets_BT) + chance) / (KEPT * frequency_BT + chance)
+    share_BT = (KEPT_SHARE * (tokens_BT == targets_BT) + chance) / (
+        KEPT_SHARE * frequency_BT + chance
+    )
     share_BT = np.where(tokens_BT == mask_token, 1.0, share_BT)
     with np.errstate(divide="ignore"):
         return -np.log(frequencies_V[targets_BT] * share_BT)

@@ -95,7 +95,7 @@ def make_train_program(
 ) -> Program:
     """Make the program of a run: its model, optimizer, step and scorer on all or these devices."""
     devices, rows = check_program(config, corpus, devices)
-    by_batch, everywhere = NamedSharding(devices, P(mesh.AXES)), NamedSharding(devices, P())
+    by_batch, everywhere = NamedSharding(devices, P(mesh.MESH_AXES)), NamedSharding(devices, P())
 
     # One seed: how its state begins and where it lies, and its next `count` steps.
     model = transformer.build(config.model, corpus.vocab_size)

@@ -18,14 +18,14 @@ from anisoscope.metrics.cloud import centered
 from anisoscope.models.masks import visible_keys
 
 ITERATIONS = 32  # power method: error 1 % where the second eigenvalue is 0.95 of the first
-WINDOWS = 2  # windows of a batch whose attention is measured
+WATCHED_WINDOWS = 2  # windows of a batch whose attention is measured
 
 
 class Snapshot(NamedTuple):
     """The part of a block's activations that is measured."""
 
     cloud_PD: jax.Array
-    q_BTHK: jax.Array  # for WINDOWS windows
+    q_BTHK: jax.Array  # for WATCHED_WINDOWS windows
     k_BTHK: jax.Array
 
 
@@ -39,7 +39,7 @@ def select_cloud(config: RunConfig, x_BTD: jax.Array) -> jax.Array:
 def make_capture(config: RunConfig) -> Callable[[jax.Array, jax.Array, jax.Array], Snapshot]:
     """Make the function that takes a snapshot of a block's activations."""
     return lambda x_BTD, q_BTHK, k_BTHK: Snapshot(
-        select_cloud(config, x_BTD), q_BTHK[:WINDOWS], k_BTHK[:WINDOWS]
+        select_cloud(config, x_BTD), q_BTHK[:WATCHED_WINDOWS], k_BTHK[:WATCHED_WINDOWS]
     )
 
 

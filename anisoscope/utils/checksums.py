@@ -13,8 +13,15 @@ from collections.abc import Iterator
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
-NAME = "checksums.sha256"
-SUFFIXES = ("", ".nc", ".csv", ".json", ".jsonl", ".ocdbt")  # figures and pages are drawn anew
+CHECKSUMS = "checksums.sha256"
+CHECKED_SUFFIXES = (
+    "",
+    ".nc",
+    ".csv",
+    ".json",
+    ".jsonl",
+    ".ocdbt",
+)  # figures and pages are drawn anew
 
 
 def digest(path: pathlib.Path) -> str:
@@ -25,7 +32,7 @@ def digest(path: pathlib.Path) -> str:
 
 def read_checksums(folder: pathlib.Path) -> dict[str, str]:
     """Read {path relative to the folder: sha256}; empty if there is no record."""
-    path = folder / NAME
+    path = folder / CHECKSUMS
     lines = path.read_text(errors="replace").splitlines() if path.exists() else []
     return {name: expected for expected, _, name in (line.partition("  ") for line in lines)}
 
@@ -37,7 +44,7 @@ def list_states(folder: pathlib.Path) -> dict[str, tuple[int, ...]]:
         if parent != str(folder) and ".lock" in names:
             inner[:], names = [], []
         for path in (pathlib.Path(parent, name) for name in names):
-            if path.suffix in SUFFIXES and path.name[0] != "." and path.is_file():
+            if path.suffix in CHECKED_SUFFIXES and path.name[0] != "." and path.is_file():
                 about = path.stat()
                 state = about.st_ino, about.st_size, about.st_mtime_ns
                 states[path.relative_to(folder).as_posix()] = state
@@ -48,7 +55,7 @@ def list_states(folder: pathlib.Path) -> dict[str, tuple[int, ...]]:
 def recorded(folder: pathlib.Path) -> Iterator[None]:
     """Write the checksums of a locked folder when its stage has ended, also by an error."""
     before, states = read_checksums(folder), list_states(folder)
-    (folder / NAME).unlink(missing_ok=True)
+    (folder / CHECKSUMS).unlink(missing_ok=True)
     try:
         yield
     finally:
@@ -56,7 +63,7 @@ def recorded(folder: pathlib.Path) -> Iterator[None]:
         for name, state in sorted(list_states(folder).items()):
             same = name in before and states.get(name) == state
             text += f"{before[name] if same else digest(folder / name)}  {name}\n"
-        files.write_file(folder / NAME, text)
+        files.write_file(folder / CHECKSUMS, text)
 
 
 def verify_files(folders: dict[str, pathlib.Path]) -> None:
@@ -64,8 +71,8 @@ def verify_files(folders: dict[str, pathlib.Path]) -> None:
     damages = []
     for label, folder in folders.items():
         known, before = read_checksums(folder), len(damages)
-        if not (folder / NAME).exists():
-            what = folder / NAME if folder.is_dir() else folder
+        if not (folder / CHECKSUMS).exists():
+            what = folder / CHECKSUMS if folder.is_dir() else folder
             damages.append(f"{what} is missing; the same command, run to its end, writes it")
         for name, expected in known.items():
             try:

@@ -44,7 +44,9 @@ def locked_folder(folder: pathlib.Path, shared: bool = False) -> Iterator[None]:
             what = f"--workdir {folder} cannot be locked and written ({error.strerror})"
             raise UserError(f"{what}; {advice}") from error
         if shared:
-            (folder / checksums.NAME).unlink(missing_ok=True)  # the process that joins writes it
+            (folder / checksums.CHECKSUMS).unlink(
+                missing_ok=True
+            )  # the process that joins writes it
         else:
             files.remove_temporary(folder)
             stack.enter_context(checksums.recorded(folder))

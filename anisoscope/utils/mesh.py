@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from anisoscope.utils.errors import UserError
 
-AXES = ("data", "fsdp")
+MESH_AXES = ("data", "fsdp")
 UNITS = ("batches", "positions")  # mesh axes of measuring
 # without it XLA aborts when a core is a minute late
 PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=86400"
@@ -56,7 +56,9 @@ def make_mesh(data: int, fsdp: int) -> jax.sharding.Mesh:
     if parts * fsdp != len(mesh_devices):
         words = f"does not use all of {len(mesh_devices)} devices"
         raise UserError(f"mesh.data={data} × mesh.fsdp={fsdp} {words}")
-    return jax.make_mesh((parts, fsdp), AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices)
+    return jax.make_mesh(
+        (parts, fsdp), MESH_AXES, axis_types=(AxisType.Auto,) * 2, devices=mesh_devices
+    )
 
 
 def check_clouds(clouds: int | None) -> None:
@@ -69,7 +71,7 @@ def check_clouds(clouds: int | None) -> None:
 def first_device_mesh() -> jax.sharding.Mesh:
     """Make the mesh of this process's first device alone."""
     axis_types, devices = (AxisType.Auto,) * 2, jax.local_devices()[:1]
-    return jax.make_mesh((1, 1), AXES, axis_types=axis_types, devices=devices)
+    return jax.make_mesh((1, 1), MESH_AXES, axis_types=axis_types, devices=devices)
 
 
 def measuring_mesh(batches: int, sets: int) -> jax.sharding.Mesh | None:

@@ -48,7 +48,7 @@ def candidates(ax: Axes) -> None:
 
 def main() -> None:
     with style.context():
-        figure = style.new_figure(style.PAGE, 2.5)
+        figure = style.new_figure(style.PAGE_WIDTH, 2.5)
         candidates(figure.subplots())
         figure.savefig(pathlib.Path(__file__).with_name("neighbors.png"))
 

@@ -103,7 +103,7 @@ def escape(words: str) -> str:
 def list_settings() -> Iterator[str]:
     """Write a table of each group of settings for each kind of experiment; shared groups once."""
     seen: set[type] = set()
-    for kind in sorted(flags.KINDS, key=lambda kind: list(CONFIGS).index(kind.__name__)):
+    for kind in sorted(flags.CONFIG_KINDS, key=lambda kind: list(CONFIGS).index(kind.__name__)):
         yield from (f"## {CONFIGS[kind.__name__]}", "")
         yield from list_group(kind(), "", seen)
 
@@ -146,7 +146,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "quantities": list_quantities,
     "settings": list_settings,
     "command": list_flags,
-    "files": functools.partial(list_flags, measure_file.FLAGS),
+    "files": functools.partial(list_flags, measure_file.FILE_FLAGS),
     "experiments": list_experiments,
 }
 

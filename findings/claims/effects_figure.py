@@ -31,7 +31,7 @@ def effects(frame: pd.DataFrame) -> Figure:
         if name in set(frame["claim"]):
             groups[LOW_BAR if CLAIMS[name].low_bar else CLAIMS[name].paper].append(name)
     rows = [row for group, own in groups.items() if own for row in (group, *own)]
-    figure = style.new_figure(style.PAGE, 1.4 + 0.165 * len(rows))
+    figure = style.new_figure(style.PAGE_WIDTH, 1.4 + 0.165 * len(rows))
     ax = figure.subplots()
     for x, found in enumerate(VERDICTS):
         look = {"color": COLORS[found], "fontsize": style.FOOTER, "ha": "center"}

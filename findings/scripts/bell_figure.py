@@ -18,7 +18,7 @@ PANELS = {"decoder": "pretrained decoders", "encoder": "encoders, and the own de
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw pretrained decoders beside encoders and the project's own models, on both positions."""
-    figure = style.new_figure(style.PAGE, 4.8)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.8)
     axes = figure.subplots(len(SIDES), len(PANELS), sharex=True, sharey=True)
     own_decoder = frame.model.str.startswith("our decoder")
     frame = frame.assign(panel=frame.kind.where(~own_decoder, "encoder"))

@@ -79,7 +79,7 @@ def describe(value: np.ndarray, null_K: np.ndarray) -> dict[str, float]:
 
 def draw(layers: pd.DataFrame, best: pd.DataFrame) -> Figure:
     """Draw a row for each pair of models: raw, null model and calibrated, layer by layer."""
-    figure = style.new_figure(style.PAGE, 6.2)
+    figure = style.new_figure(style.PAGE_WIDTH, 6.2)
     axes = figure.subplots(len(PAIRS), len(PANELS), sharex=True, sharey=True)
     for row, pair in zip(axes, PAIRS, strict=True):
         own, chosen = layers[layers.pair == pair], best[best.pair == pair].iloc[0]

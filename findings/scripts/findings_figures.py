@@ -42,7 +42,7 @@ TANGENT_NOTE = (
 def draw_families(rows: pd.DataFrame, title: str) -> Figure:
     """Draw a panel for each optional family, and a line for each model."""
     colors = dict(zip(dict.fromkeys(rows.model), style.COLORS, strict=False))
-    figure = style.new_figure(style.PAGE, 5.6)
+    figure = style.new_figure(style.PAGE_WIDTH, 5.6)
     axes = figure.subplots(3, 3)
     for ax, (name, entry) in zip(axes.flat, FAMILIES.items(), strict=True):
         family, unit, at, logarithmic = entry
@@ -75,7 +75,7 @@ def draw_tangents() -> Figure:
     rows = pd.read_csv(RESULTS / "matched_pair_gradients" / "tangents.csv")
     rows = rows[rows.layer > 0].assign(kind=rows.run.str.partition("_")[0])
     means = rows.groupby(["kind", "run", "step"]).mean(numeric_only=True).reset_index()
-    figure = style.new_figure(style.PAGE, 2.6)
+    figure = style.new_figure(style.PAGE_WIDTH, 2.6)
     axes = figure.subplots(1, 2, sharey=True)
     for ax, kind in zip(axes, ("decoder", "encoder"), strict=True):
         for name, (label, color) in ENERGIES.items():

@@ -17,7 +17,7 @@ def draw_models(
     """Draw a panel for each model of a table of findings/tables/real_models."""
     rows = pd.read_csv(MODELS / f"{table}.csv")
     names = [name for name in NAMES if name in set(rows.model)]
-    axes = style.new_figure(style.PAGE, height).subplots(1, len(names), sharey=sharey)
+    axes = style.new_figure(style.PAGE_WIDTH, height).subplots(1, len(names), sharey=sharey)
     for ax, name in zip(axes, names, strict=True):
         ax.set_title(NAMES[name])
         draw(ax, rows[rows.model == name])

@@ -58,7 +58,7 @@ MOST = 5.0  # bits per character: what frequencies of characters alone give
 
 def draw_sizes(runs: pd.DataFrame) -> Figure:
     """Draw the last checkpoint of every run over its parameters."""
-    figure = style.new_figure(style.PAGE, 4.4)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.4)
     axes = figure.subplots(2, 3, sharex=True)
     for ax, (title, (column, other)) in zip(axes.flat, RUNS.items(), strict=True):
         for (kind, encoding), own in runs.groupby(["condition", "position_encoding"]):
@@ -95,7 +95,7 @@ def draw_bits(steps: pd.DataFrame) -> Figure:
     own = own[own.validation_bits < MOST]
     sizes = [size for size in SHAPES if size in {*own["size"]}]
     colors = panel_axes.patch_colors(len(sizes))
-    figure = style.new_figure(style.PAGE, 4.4)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.4)
     axes = figure.subplots(2, 3, sharex=True)
     for ax, (title, (column, null)) in zip(axes.flat, STEPS.items(), strict=True):
         for at, size in enumerate(sizes):

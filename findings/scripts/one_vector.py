@@ -50,7 +50,7 @@ def draw_prediction(massive: pd.DataFrame) -> Figure:
     """Draw anisotropy over window length, measured and predicted."""
     own = massive[massive.model == MODEL].set_index("layer")
     windows = pd.read_csv(TABLE.with_name("bell_by_window.csv"))
-    figure = style.new_figure(style.SINGLE, 2.9)
+    figure = style.new_figure(style.SINGLE_WIDTH, 2.9)
     ax = figure.subplots()
     length = np.geomspace(32, LONGEST, 100)
     for layer, color in zip(LAYERS, style.COLORS, strict=False):
@@ -77,7 +77,7 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
     """Draw anisotropy and sinks of each decoder over the largest coordinate that is left."""
     clamped = pd.read_csv(TABLE.with_name("clamped.csv"))
     names = [name for name in NAMES if name in {*clamped.model}]
-    figure = style.new_figure(style.PAGE, 4.2)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.2)
     panels = figure.subplots(2, len(names), sharey="row", sharex=True, squeeze=False)
     for (top, bottom), name in zip(panels.T, names, strict=True):
         run = clamped[clamped.model == name]
@@ -106,7 +106,7 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
 def draw_layers(massive: pd.DataFrame) -> Figure:
     """Draw every decoder's anisotropy by layer, with and without its massive vectors."""
     names = [name for name in NAMES if name in {*massive.model}]
-    figure = style.new_figure(style.PAGE, 2.8)
+    figure = style.new_figure(style.PAGE_WIDTH, 2.8)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for ax, name in zip(panels, names, strict=True):
         rows = massive[massive.model == name]
@@ -125,7 +125,7 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
 def draw_token(massive: pd.DataFrame) -> Figure:
     """Draw every decoder's anisotropy by layer, with and without the first token of each window."""
     names = [name for name in NAMES if name in {*massive.model}]
-    figure = style.new_figure(style.PAGE, 2.5)
+    figure = style.new_figure(style.PAGE_WIDTH, 2.5)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
     for ax, name in zip(panels, names, strict=True):
         rows = massive[massive.model == name]

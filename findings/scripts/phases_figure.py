@@ -38,7 +38,7 @@ DEPTH_NOTE = "Decoders of 0.2 million parameters; means over seeds. Layer 0: the
 
 
 def draw(curves: pd.DataFrame) -> Figure:
-    figure = style.new_figure(style.PAGE, 4.2)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.2)
     axes = figure.subplots(2, 3, sharex=True)
     for ax, (title, (column, excess)) in zip(axes.flat, PANELS.items(), strict=True):
         for (name, words), color in zip(TEXTS.items(), style.COLORS, strict=False):
@@ -65,7 +65,7 @@ def draw_text(ax: Axes, own: pd.DataFrame, column: str, color: str, words: str) 
 
 def draw_depth(layers: pd.DataFrame) -> Figure:
     """Draw four quantities over layers, a line for each checkpoint, the mean of the seeds."""
-    figure = style.new_figure(style.PAGE, 2.6)
+    figure = style.new_figure(style.PAGE_WIDTH, 2.6)
     axes = figure.subplots(1, 4, sharex=True)
     steps = sorted(layers["step"].unique())
     colors = style.depth_colormap()(np.linspace(0, 1, len(steps)))

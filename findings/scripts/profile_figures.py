@@ -31,13 +31,13 @@ BANDS = f"{SAMPLE} Bands: 95 % intervals."
 
 def draw_cosine(tables: dict[str, xr.Dataset]) -> Figure:
     """Draw the mean cosine of pairs over relative depth, in the manner of Godey et al."""
-    figure = style.new_figure(style.PAGE, 3.0)
+    figure = style.new_figure(style.PAGE_WIDTH, 3.0)
     axes = figure.subplots(1, 2, sharey=True)
     for ax, (side, words) in zip(axes, SIDES.items(), strict=True):
         for name, table in tables.items():
             own = table.mean_cosine.sel(positions=side, statistic=PARTS)
             style.plot_with_interval(ax, table.depth, *own, color=COLORS[name], label=NAMES[name])
-        ax.set(title=words, xlabel=panel_axes.DEPTH, ylim=(-0.05, 1))
+        ax.set(title=words, xlabel=panel_axes.RELATIVE_DEPTH, ylim=(-0.05, 1))
     axes[0].set_ylabel("mean cosine of pairs")
     style.label_ends(axes[1])
     return figure
@@ -47,7 +47,7 @@ def draw_profiles(
     tables: dict[str, xr.Dataset], rows: dict[str, dict[str, str]], logarithmic: bool = False
 ) -> Figure:
     """Draw a row for each quantity: each model by layer, and dashed its null models."""
-    figure = style.new_figure(style.PAGE, 1.1 + 1.6 * len(rows))
+    figure = style.new_figure(style.PAGE_WIDTH, 1.1 + 1.6 * len(rows))
     axes = figure.subplots(len(rows), len(tables), sharey="row", sharex="col", squeeze=False)
     for row, (quantity, nulls) in zip(axes, rows.items(), strict=True):
         for ax, (name, table) in zip(row, tables.items(), strict=True):

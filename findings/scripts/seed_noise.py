@@ -161,7 +161,7 @@ def describe(runs: pd.DataFrame, kind: str, quantity: str) -> dict[str, float | 
 
 def draw(frame: pd.DataFrame) -> Figure:
     """Draw a row for each quantity: deviations of decoders and encoders, and seeds needed."""
-    figure = style.new_figure(style.PAGE, 3.9)
+    figure = style.new_figure(style.PAGE_WIDTH, 3.9)
     ax = figure.subplots()
     for place, name in enumerate(NAMES):
         for kind, shift in (("decoder", 0.15), ("encoder", -0.15)):
@@ -172,7 +172,7 @@ def draw(frame: pd.DataFrame) -> Figure:
             ax.plot(row.seeds_largest, shift - place, "o", color=color, markerfacecolor="white")
     for color, kind in zip(style.COLORS, MODELS.values(), strict=False):
         ax.plot([], [], "o-", color=color, label=f"{kind}s")
-    style.name_rows(ax, list(NAMES.values()), [False] * len(NAMES), style.SMALL)
+    style.name_rows(ax, list(NAMES.values()), [False] * len(NAMES), style.SMALL_FONT)
     ax.set(xscale="log", xlabel="standard deviation between seeds")
     panel_axes.logarithmic(ax.xaxis)
     known = np.geomspace(0.005, 0.6, 200)

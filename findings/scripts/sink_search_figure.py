@@ -27,7 +27,7 @@ ENDS = {"bell_blocks": "first end: block 1", "bell_with_embedding": "first end: 
 
 def draw(rows: pd.DataFrame) -> Figure:
     """Draw bell over sink by both definitions of a bell, and the profiles of five runs."""
-    figure, bell = style.new_figure(style.PAGE, 3.0), CLAIMS["decoder_bell"].smallest
+    figure, bell = style.new_figure(style.PAGE_WIDTH, 3.0), CLAIMS["decoder_bell"].smallest
     axes, looks = figure.subplots(1, 3), style.run_styles(NAMES)
     for ax, (column, words) in zip(axes, ENDS.items(), strict=False):
         others = rows.drop(list(NAMES))
@@ -42,7 +42,7 @@ def draw(rows: pd.DataFrame) -> Figure:
         sink = rows["largest_attention_first_token"] > SINK_FROM
         both = int((sink & (rows[column] > bell)).sum())
         ax.set_title(
-            f"{words}\n{both} of {sink.sum()} with a sink have a bell", fontsize=style.SMALL
+            f"{words}\n{both} of {sink.sum()} with a sink have a bell", fontsize=style.SMALL_FONT
         )
         ax.set(xlim=(-0.02, 0.52), ylim=(-0.36, 0.5), xlabel="attention on the first token")
     axes[0].set_ylabel("bell of anisotropy")
@@ -51,7 +51,7 @@ def draw(rows: pd.DataFrame) -> Figure:
         profile = rows.loc[run, names].astype(float).dropna()
         axes[2].plot(np.linspace(0, 1, len(profile)), profile, markersize=3, **looks[run])
     axes[2].set(xlabel="relative depth (0 = embedding)", ylabel="anisotropy", ylim=(0, None))
-    axes[2].set_title("anisotropy over depth", fontsize=style.SMALL)
+    axes[2].set_title("anisotropy over depth", fontsize=style.SMALL_FONT)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     about = (
         "one seed each (12 blocks, rotary: two), last checkpoint; 4 blocks and learned positions"

@@ -55,7 +55,7 @@ def correlate(own: pd.DataFrame) -> dict[str, float]:
 
 def draw(frames: dict[str, pd.DataFrame]) -> Figure:
     """Draw a column for each model, and a row for each quantity."""
-    figure = style.new_figure(style.PAGE, 4.2)
+    figure = style.new_figure(style.PAGE_WIDTH, 4.2)
     axes = figure.subplots(len(ROWS), len(frames), sharex=True, sharey="row")
     for column, (name, own) in zip(axes.T, frames.items(), strict=True):
         for ax, quantity in zip(column, ROWS, strict=True):

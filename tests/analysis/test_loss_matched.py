@@ -106,7 +106,7 @@ def test_a_primary_contrast_is_read_at_equal_gain(tmp_path):
         joined_files.write_table(gaining(table, 0, 1, 3), folders[name] / "results.nc")
     named = variants.matched_contrasts({"bells": ("sink", "plain")}, {"middle_minus_ends": 0.1})
     on_disk.write_experiment(folders, tmp_path, named)
-    found = on_disk.read_contrasts(tmp_path, on_disk.LOSS_MATCHED)
+    found = on_disk.read_contrasts(tmp_path, on_disk.LOSS_MATCHED_CSV)
     assert {*found.level} == {3.0}
     first, told = found[found.role == "primary"].iloc[0], on_disk.read_primary(tmp_path).iloc[0]
     assert np.isfinite(told.change)

@@ -39,9 +39,9 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     changes = pd.read_csv(tmp_path / "contrasts.csv").drop(columns="held")
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes)
     assert list(joined_files.read_table(paths[0]).run.values) == list(tables)
-    assert on_disk.why_outdated(tmp_path, on_disk.RUNS, where) == ""
+    assert on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where) == ""
     joined_files.write_table(made(9), where["sink_1"] / "results.nc")
-    assert "run --stages=measure again" in on_disk.why_outdated(tmp_path, on_disk.RUNS, where)
+    assert "run --stages=measure again" in on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where)
 
 
 def test_runs_of_one_condition_have_no_contrasts(tmp_path):

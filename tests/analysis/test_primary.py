@@ -7,7 +7,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis import primary
-from anisoscope.analysis.contrasts import COLUMNS, Change
+from anisoscope.analysis.contrasts import CONTRAST_COLUMNS, Change
 from anisoscope.config.experiment_config import Config
 from anisoscope.measurement.intervals import holm_of
 from anisoscope.utils.errors import UserError
@@ -15,7 +15,7 @@ from anisoscope.utils.folder import claim_folder
 from tests.analysis.seed_layouts import experiment, grid_of_leaks
 
 CONDITIONS = [{"model.mask": mask} for mask in ("causal", "window", "prefix")]
-EMPTY = pd.DataFrame(columns=[*COLUMNS, *Change._fields, "level", "without", "role"])
+EMPTY = pd.DataFrame(columns=[*CONTRAST_COLUMNS, *Change._fields, "level", "without", "role"])
 ONE = {"quantity": "middle_minus_ends", "before": "condition 0", "after": "condition 1"}
 
 

@@ -22,7 +22,7 @@ def write_run(path, seed=0, changes=None):
     joined_files.write_table(under(run, changes or {}).results, path / "results.nc")
     (path / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in run.log))
     (path / "environment.json").write_text("{}")
-    (path / log.SCORE).write_text('{"bits_per_character": 2.3}')
+    (path / log.SCORE_NAME).write_text('{"bits_per_character": 2.3}')
     return path
 
 

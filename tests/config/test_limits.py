@@ -81,6 +81,6 @@ def test_what_cannot_run_is_refused_in_one_line_that_names_it(settings, words):
 
 
 def test_every_setting_says_what_it_means():
-    for kind in flags.KINDS:
+    for kind in flags.CONFIG_KINDS:
         for one in walk_settings(kind()):
             assert one.metadata["help"], f"{kind.__name__}.{one.name}"

@@ -153,9 +153,9 @@ def test_markers_may_be_as_many_as_they_like(opening, closing):
 
 
 def test_nesting_beyond_the_limit_is_taken_for_stray_markers():
-    assert clean.clean(b"{{a " * clean.DEPTH + b"}}" * clean.DEPTH + b"b") == b"b"
-    assert clean.clean(b"{{a " * (clean.DEPTH + 1) + b"}}" * clean.DEPTH + b"b") == b"b"
-    assert clean.clean(b"{{a " * clean.DEPTH + b"}}" * (clean.DEPTH - 1) + b"b") == b"a b"
+    assert clean.clean(b"{{a " * clean.DEEPEST + b"}}" * clean.DEEPEST + b"b") == b"b"
+    assert clean.clean(b"{{a " * (clean.DEEPEST + 1) + b"}}" * clean.DEEPEST + b"b") == b"b"
+    assert clean.clean(b"{{a " * clean.DEEPEST + b"}}" * (clean.DEEPEST - 1) + b"b") == b"a b"
 
 
 FRAGMENTS = st.sampled_from(

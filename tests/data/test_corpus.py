@@ -83,7 +83,7 @@ def test_a_text_that_begins_as_enwik8_is_told_and_not_taken_for_it(
     tmp_path, monkeypatch, start, end
 ):
     text = bytes(random.Random(1).choices(range(32, 127), k=3000))
-    monkeypatch.setattr(corpus, "HEAD", 1000)
+    monkeypatch.setattr(corpus, "CHECKED_BYTES", 1000)
     monkeypatch.setattr(corpus, "HEAD_SHA256", hashlib.sha256(text[:1000]).hexdigest())
     monkeypatch.setattr(enwik8, "SIZE", 2500)
     (tmp_path / "part.bin").write_bytes(text[start:end])

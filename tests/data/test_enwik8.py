@@ -144,8 +144,8 @@ def silent(request):
 
 
 def test_no_network_is_reported_in_time(published, tmp_path, refused, monkeypatch, request):
-    assert enwik8_dataset_builder.PATIENCE < 15
-    monkeypatch.setattr(enwik8_dataset_builder, "PATIENCE", 1.0)
+    assert enwik8_dataset_builder.NETWORK_PATIENCE < 15
+    monkeypatch.setattr(enwik8_dataset_builder, "NETWORK_PATIENCE", 1.0)
     url = f"http://127.0.0.1:{silent(request)}/enwik8.zip"
     publish(monkeypatch, url, published[1])
     with refused("no network", url, "timed out", str(tmp_path), *ADVICE):

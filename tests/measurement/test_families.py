@@ -16,7 +16,7 @@ from anisoscope.measurement.families.registry import (
     null_models_for,
     quantities,
 )
-from anisoscope.measurement.intervals import KINDS
+from anisoscope.measurement.intervals import RESAMPLINGS
 from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
 from anisoscope.measurement.resampling import Places, Types
 from anisoscope.metrics.logit_lens import build_unembedding
@@ -103,7 +103,7 @@ def test_every_value_lies_in_its_range(found):
 
 def test_every_quantity_says_what_it_is():
     for name, quantity in quantities().items():
-        assert quantity.resampling in ("", *KINDS), name
+        assert quantity.resampling in ("", *RESAMPLINGS), name
         assert all((quantity.long_name, quantity.units, quantity.formula, quantity.source)), name
         assert quantity.range[0] < quantity.range[1], name
         assert (quantity.units == "activation") == bool(quantity.symbol), name

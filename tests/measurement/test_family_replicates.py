@@ -79,7 +79,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
             FAMILIES[name].compute(heads, np.ones((1, 3))) for name in ("sinks", "attention")
         ]
     )(heads)
-    for number, threshold in enumerate(attention_family.THRESHOLDS):
+    for number, threshold in enumerate(attention_family.SINK_THRESHOLDS):
         for name, of in attention_family.WEIGHTS.items():
             np.testing.assert_allclose(
                 rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1)

@@ -53,7 +53,7 @@ def test_agrees_with_the_float64_twin(mask, scale, dtype):
 
 @pytest.mark.parametrize("windows", [3])
 def test_windows_that_do_not_fit_at_once_go_some_at_a_time(windows, monkeypatch):
-    monkeypatch.setattr(attention, "AT_ONCE", windows * TIME**2)
+    monkeypatch.setattr(attention, "SCORES_AT_ONCE", windows * TIME**2)
     q, k = heads()
     values = jax.jit(lambda *of: of_head(*of))(q, k, CAUSAL)
     np.testing.assert_allclose(values, reference.attention_statistics(q, k, CAUSAL), rtol=1e-4)

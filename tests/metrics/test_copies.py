@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from anisoscope import metrics
-from anisoscope.metrics.copies import ROUNDING, copies
+from anisoscope.metrics.copies import COPY_ROUNDING, copies
 from tests import reference
 from tests.metrics.clouds import POINTS, WIDTH, crowded, gaussian, rotation, with_copies
 
@@ -20,8 +20,8 @@ def chain():
     """Make steps below rounding, from end to end a hundred times that; and a longer one."""
     cloud = gaussian().astype(float)
     along = rotation(WIDTH)[0] * np.linalg.norm(cloud[0])
-    cloud[:100] = cloud[0] + 0.8 * ROUNDING * np.arange(100)[:, None] * along
-    cloud[60:100] += 0.6 * ROUNDING * along
+    cloud[:100] = cloud[0] + 0.8 * COPY_ROUNDING * np.arange(100)[:, None] * along
+    cloud[60:100] += 0.6 * COPY_ROUNDING * along
     return cloud.astype(np.float32)
 
 

@@ -10,7 +10,7 @@ POINTS, FOLDS = 600, 4
 SHARES = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()
 TYPE = np.random.default_rng(1).choice(12, POINTS, p=SHARES) * 7 - 7  # the first is -7: of none
 LOG_FREQUENCY = np.log(SHARES[TYPE // 7 + 1]).astype(np.float32)
-MOST = POINTS // frequency.LEAST
+MOST = POINTS // frequency.LEAST_OF_TYPE
 
 frequent = jax.jit(frequency.number_frequent_types)
 of_types = jax.jit(frequency.type_statistics, static_argnums=3)
@@ -27,19 +27,19 @@ def values_of(cloud, types=TYPE, log_frequency=LOG_FREQUENCY):
 
 
 def test_frequent_types_are_numbered_and_the_others_have_one_number():
-    np.testing.assert_array_equal(frequent(TYPE), reference.frequent(TYPE, frequency.LEAST))
+    np.testing.assert_array_equal(frequent(TYPE), reference.frequent(TYPE, frequency.LEAST_OF_TYPE))
     # of eleven, three have too few points; and one number for all others
     assert len(np.unique(frequent(TYPE))) == 9
     np.testing.assert_array_equal(frequent(np.full(POINTS, -1)), MOST)
     np.testing.assert_array_equal(
-        frequent(np.repeat(np.arange(MOST), frequency.LEAST)), np.arange(POINTS) // 20
+        frequent(np.repeat(np.arange(MOST), frequency.LEAST_OF_TYPE)), np.arange(POINTS) // 20
     )
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_agrees_with_float64_on_every_resample(name):
     cloud = EVERY[name][:POINTS]
-    number = reference.frequent(TYPE, frequency.LEAST)
+    number = reference.frequent(TYPE, frequency.LEAST_OF_TYPE)
     expected = [reference.of_types(cloud, number, LOG_FREQUENCY, MOST, keep) for keep in keeps()]
     np.testing.assert_allclose(values_of(cloud), np.transpose(expected), rtol=2e-4, atol=2e-4)
     bins, each = np.abs(TYPE) % 5, of_types(cloud, number, LOG_FREQUENCY, FOLDS).distances
@@ -53,8 +53,8 @@ def test_agrees_with_float64_on_every_resample(name):
 def test_a_type_of_which_a_resample_keeps_one_point_is_left_out_of_it():
     """All but one of its points are of the first group."""
     types = np.arange(POINTS) % 4
-    types[: 2 * frequency.LEAST : 2], types[POINTS // FOLDS] = 9, 9
-    number, cloud = reference.frequent(types, frequency.LEAST), gaussian()[:POINTS]
+    types[: 2 * frequency.LEAST_OF_TYPE : 2], types[POINTS // FOLDS] = 9, 9
+    number, cloud = reference.frequent(types, frequency.LEAST_OF_TYPE), gaussian()[:POINTS]
     log_frequency = np.log(np.maximum(np.bincount(types), 1))[types].astype(np.float32)
     expected = [reference.of_types(cloud, number, log_frequency, MOST, keep) for keep in keeps()]
     np.testing.assert_allclose(

@@ -30,7 +30,7 @@ def threads():
 
 def test_small_matrices_have_one_thread_and_what_was_before_comes_back(threads, monkeypatch):
     monkeypatch.setattr(lapack, "idle_cores", lambda: 8)
-    with lapack.threads_for(lapack.LARGE):
+    with lapack.threads_for(lapack.MANY_ROWS):
         assert threads() == 3
         with lapack.threads_for(8):
             assert threads() == 1

@@ -24,7 +24,7 @@ BIAS = GENERATOR.normal(size=VOCABULARY).astype(np.float32)
 
 
 @pytest.mark.parametrize(
-    ("kind", "more"), [*((kind, ()) for kind in logit_lens.KINDS), ("rms", (BIAS, 20.0))]
+    ("kind", "more"), [*((kind, ()) for kind in logit_lens.NORM_KINDS), ("rms", (BIAS, 20.0))]
 )
 def test_agrees_with_float64_whatever_the_norm(kind, more):
     how = logit_lens.build_unembedding(UNEMBEDDING, kind, SCALE, SHIFT, 1e-3, *more)
@@ -44,7 +44,7 @@ def test_in_parts_it_is_the_same_as_at_once(monkeypatch):
     how = logit_lens.build_unembedding(UNEMBEDDING, "layer")
     whole = lens(CLOUDS, how, TARGET)
     # 50 points are no multiple of 7
-    monkeypatch.setattr(logit_lens, "AT_ONCE", 7 * LAYERS * VOCABULARY)
+    monkeypatch.setattr(logit_lens, "LOGITS_AT_ONCE", 7 * LAYERS * VOCABULARY)
     for one, other in zip(logit_lens.lens(CLOUDS, how, TARGET), whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import neighbors as searching
-from anisoscope.metrics.copies import ROUNDING
+from anisoscope.metrics.copies import COPY_ROUNDING
 from anisoscope.metrics.dimension import twonn
 from anisoscope.metrics.neighbors import SPARE, nearest_neighbors, neighbors_among
 from tests import reference
@@ -136,7 +136,7 @@ def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(na
         inside = np.flatnonzero(left)
         distances = np.asarray(neighbors.distance_PC)[inside]
         # a first of copies stands for them, gone or not
-        rounding = ROUNDING * np.linalg.norm(cloud, axis=1).max()
+        rounding = COPY_ROUNDING * np.linalg.norm(cloud, axis=1).max()
         np.testing.assert_allclose(
             distances, reference.distinct_distances(cloud[inside], 2), rtol=1e-4, atol=rounding
         )

@@ -11,7 +11,7 @@ import pytest
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.models import masks, transformer
 from anisoscope.models.attention_block import ATTENTIONS
-from anisoscope.models.layers import NORMS, POSITIONS
+from anisoscope.models.layers import NORM_PLACES, POSITIONS
 from anisoscope.models.masks import MASKS
 from tests.models import reference_transformer
 from tests.models.cases import CONFIGS, SMALL, VOCAB, loss_of, made
@@ -21,7 +21,12 @@ every_case = pytest.mark.parametrize("name", CONFIGS)
 
 def test_the_cases_cover_every_pair_of_choices():
     """But a sink without softmax, which is refused. A new kind goes into the cases too."""
-    kinds = {"mask": MASKS, "attention": ATTENTIONS, "position_encoding": POSITIONS, "norm": NORMS}
+    kinds = {
+        "mask": MASKS,
+        "attention": ATTENTIONS,
+        "position_encoding": POSITIONS,
+        "norm": NORM_PLACES,
+    }
     kinds |= dict.fromkeys(("sink", "qk_norm", "center_queries", "tied", "bias"), (False, True))
     found = [{(kind, getattr(config, kind)) for kind in kinds} for config in CONFIGS.values()]
     for (one, firsts), (other, seconds) in itertools.combinations(kinds.items(), 2):

@@ -26,7 +26,13 @@ from anisoscope.results.join import join_steps
 from anisoscope.results.replicates_table import build_table
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
-from anisoscope.subspaces.tangent_quantities import FITS, KINDS, MATRICES, ROWS, WEIGHT_CHANGES
+from anisoscope.subspaces.tangent_quantities import (
+    FITS,
+    GRADIENT_ROWS,
+    MATRICES,
+    SUBSPACE_KINDS,
+    WEIGHT_CHANGES,
+)
 
 STEPS = (0, 1, 4, 32, 128, 1000)
 NULLS = ("gaussian", "shuffled", "untrained", "permuted")
@@ -226,9 +232,15 @@ def make_tangents(seed: int = 0, layers: int = 3) -> xr.Dataset:
     """A tangents.nc of made-up numbers."""
     rng, variables = np.random.default_rng(seed), {}
     labels = {"step": [0, 1, 2, 4, 8, 10], "rank": [4, 16], "layer": range(layers), "fit": FITS}
-    labels |= {"kind": KINDS, "rows": ROWS, "bin": BINS, "matrix": MATRICES, "of": WEIGHT_CHANGES}
+    labels |= {
+        "kind": SUBSPACE_KINDS,
+        "rows": GRADIENT_ROWS,
+        "bin": BINS,
+        "matrix": MATRICES,
+        "of": WEIGHT_CHANGES,
+    }
     labels = {dim: list(own) for dim, own in labels.items()}
-    quantities = tangent_quantities.MEASURED | tangent_quantities.DERIVED
+    quantities = tangent_quantities.TANGENT_MEASURED | tangent_quantities.DERIVED
     for name, quantity in quantities.items():
         dims = ("step", *(dim for dim in quantity.dims if dim != "control"))
         values = rng.uniform(0.2, 0.8, [len(labels[dim]) for dim in dims])

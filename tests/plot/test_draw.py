@@ -47,7 +47,7 @@ def test_every_figure_lays_itself_out_with_its_origin_and_nothing_cut_off(cases,
     name, make = list(cases.items())[case]
     runs = make()
     shared, own = provenance(runs)
-    for figure_name, build in draw.RUNS.items():
+    for figure_name, build in draw.RUN_FIGURES.items():
         if figure_name == "tangent_energy":  # no run has tangents
             continue
         if (figure := build(runs)) is None:  # a figure over training of a single step
@@ -66,14 +66,14 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(
 ):
     """With lines, bands and a color bar, with an image, and with points of some transparency."""
     names = ("anisotropy_by_checkpoint", "layer_similarity", "cosine_against_drift")
-    some = {name: draw.RUNS[name] for name in names}
-    monkeypatch.setattr(draw, "RUNS", some)
+    some = {name: draw.RUN_FIGURES[name] for name in names}
+    monkeypatch.setattr(draw, "RUN_FIGURES", some)
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     paths = draw.draw_runs({"decoder": short}, tmp_path / "new" / "figures")
     assert {path.name for path in paths} == {
-        f"{name}.{kind}" for name in some for kind in draw.KINDS
+        f"{name}.{kind}" for name in some for kind in draw.FILE_KINDS
     }
-    assert {*paths, paths[0].parent / draw.MARK} == {*paths[0].parent.iterdir()}
+    assert {*paths, paths[0].parent / draw.FOLDER_MARK} == {*paths[0].parent.iterdir()}
     for path in paths:
         content = path.read_bytes()
         assert content.startswith({".png": b"\x89PNG", ".pdf": b"%PDF"}.get(path.suffix, b""))
@@ -93,19 +93,19 @@ def test_files_are_whole_and_the_same_twice_whatever_the_users_settings(
 def test_runs_drawn_together_are_pooled_and_what_no_longer_applies_is_removed(
     short, tmp_path, monkeypatch
 ):
-    some = {name: draw.RUNS[name] for name in ("dimension_by_scale", "training_curve")}
-    monkeypatch.setattr(draw, "RUNS", some)
+    some = {name: draw.RUN_FIGURES[name] for name in ("dimension_by_scale", "training_curve")}
+    monkeypatch.setattr(draw, "RUN_FIGURES", some)
     monkeypatch.setitem(style.RC, "savefig.dpi", 40)
     pair = {"decoder": short, "other_run": under(short, {"train.seed": 1})}
     paths = draw.draw_runs(pair, tmp_path)
-    assert {*paths, tmp_path / draw.MARK} == {*tmp_path.iterdir()}
+    assert {*paths, tmp_path / draw.FOLDER_MARK} == {*tmp_path.iterdir()}
     assert set(pd.read_csv(paths[-1]).run) == {"decoder", "other_run", "all"}
     assert "other run: seed 1" in (tmp_path / "training_curve.txt").read_text()
     mine = tmp_path / "dimension_by_scale_old.png"
     mine.write_text("mine")
     paths = draw.draw_runs({"decoder": lacking(short, "gride")}, tmp_path)
     assert {path.stem for path in paths} == {"training_curve"}
-    assert {*paths, mine, tmp_path / draw.MARK} == {*tmp_path.iterdir()}
+    assert {*paths, mine, tmp_path / draw.FOLDER_MARK} == {*tmp_path.iterdir()}
 
 
 def test_models_with_other_sets_of_positions_are_drawn_on_those_that_all_have(tiny):

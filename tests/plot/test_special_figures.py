@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anisoscope.analysis import correlations
-from anisoscope.plot.draw import MODELS, RUNS
+from anisoscope.plot.draw import MODELS, RUN_FIGURES
 from anisoscope.plot.run_figures import log_curve
 from anisoscope.plot.run_tables import Run, average_tables
 from tests.plot.reading import caption_of, curve_is, footer_of, inside
@@ -15,7 +15,7 @@ from tests.plot.tables import make_tangents
 
 
 def test_layer_similarity_shows_every_pair_on_one_scale(runs):
-    figure = RUNS["layer_similarity"](runs)
+    figure = RUN_FIGURES["layer_similarity"](runs)
     names = ("cka_unbiased_layers", "neighbor_overlap_layers")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         means = run.results[name].sel(step=1000, positions="all", statistic="mean")
@@ -43,7 +43,7 @@ def test_cosine_and_drift_have_a_row_for_each_modality(runs):
 
 
 def test_a_training_curve_keeps_objectives_apart_and_shows_what_needs_no_context(runs):
-    figure = RUNS["training_curve"](runs)
+    figure = RUN_FIGURES["training_curve"](runs)
     for ax, run in zip(figure.axes, runs.values(), strict=True):
         for line, kind in zip(ax.lines, ("train", "valid"), strict=False):
             own = [line for line in run.log if line["kind"] == kind]
@@ -54,9 +54,9 @@ def test_a_training_curve_keeps_objectives_apart_and_shows_what_needs_no_context
         assert ax.lines[-1].get_ydata()[0] == 5.0
     assert "not comparable" in footer_of(figure)
     begun = dataclasses.replace(runs["decoder"], log=runs["decoder"].log[:1])
-    (ax,) = RUNS["training_curve"]({"decoder": begun}).axes
+    (ax,) = RUN_FIGURES["training_curve"]({"decoder": begun}).axes
     assert [len(line.get_xdata()) for line in ax.lines] == [1, 0]
-    assert RUNS["training_curve"]({"decoder": dataclasses.replace(begun, log=[])}) is None
+    assert RUN_FIGURES["training_curve"]({"decoder": dataclasses.replace(begun, log=[])}) is None
 
 
 def test_a_step_that_was_trained_twice_counts_once():
@@ -72,18 +72,18 @@ def subspaces():
 
 
 def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(subspaces):
-    figure = RUNS["tangent_energy"](subspaces)
+    figure = RUN_FIGURES["tangent_energy"](subspaces)
     inside(figure, "tangent_energy")
     assert "reconstructions after Bernas et al. 2026" in caption_of(figure)
     assert "fitted at steps 1, 2" in caption_of(figure)
     assert "over batches" not in caption_of(figure)  # controls are random subspaces
-    assert RUNS["tangent_energy"]({"none": Run(make_tangents(), [])}) is None
+    assert RUN_FIGURES["tangent_energy"]({"none": Run(make_tangents(), [])}) is None
     alone = make_tangents(layers=5).isel(step=[-1])
     for quantity, values in alone.items():
         if "fit" in values.dims:
             alone[quantity] = values.where(alone.fit == "here")
     alone.attrs |= {"early_steps": "[]", "provenance": "a text; a model", "batches": 1}
-    figure = RUNS["tangent_energy"]({"a model": Run(alone, [], alone)})
+    figure = RUN_FIGURES["tangent_energy"]({"a model": Run(alone, [], alone)})
     inside(figure, "tangent_energy, one checkpoint")
     assert "fitted at the checkpoint itself" in caption_of(figure)
     lines = [line for ax in figure.axes for line in ax.lines if len(line.get_xdata()) == 5]
@@ -93,7 +93,7 @@ def test_tangents_lie_on_the_paper_over_steps_and_of_one_checkpoint_over_layers(
 
 def test_energy_stands_beside_variance_and_all_control_frames(subspaces):
     names = ("control_energy", "variance", "energy")
-    axes = RUNS["tangent_energy"](subspaces).axes[: 2 * 3 + 1]
+    axes = RUN_FIGURES["tangent_energy"](subspaces).axes[: 2 * 3 + 1]
     panels = itertools.product(subspaces.values(), range(3))
     axes = [ax for ax in axes if ax.lines]
     for ax, (run, layer) in zip(axes, panels, strict=True):

@@ -6,11 +6,11 @@ import itertools
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families.leading_family import WITHOUT
-from anisoscope.plot.draw import MODELS, RUNS
+from anisoscope.measurement.families.leading_family import LONGEST_LEFT_OUT
+from anisoscope.plot.draw import MODELS, RUN_FIGURES
 from anisoscope.plot.render import render
-from anisoscope.plot.run_tables import NULLS
-from anisoscope.plot.specs import GAIN, SPECS
+from anisoscope.plot.run_tables import NULLS_IN_FIGURES
+from anisoscope.plot.specs import GAIN_AXIS, SPECS
 from anisoscope.results.derived import excess_of
 from tests.plot.reading import curve_is, footer_of
 from tests.plot.tables import STEPS, lacking, with_nulls
@@ -38,14 +38,18 @@ def panels(name, runs):
         for table, quantity in itertools.product(last, names):
             without = table[f"{quantity}_without_longest"].sel(positions="all")
             lines = [table[quantity].sel(positions=side) for side in SIDES]
-            lines += [without.sel(without=which) for which in WITHOUT]
+            lines += [without.sel(without=which) for which in LONGEST_LEFT_OUT]
             lines += [table.first_token_variance_share[:, 0]] * (quantity == "anisotropy")
             if quantity in ("anisotropy", "twonn"):  # a Gaussian cloud lies about the origin
                 excess = table[f"{quantity}_without_longest_excess"].sel(null="gaussian")
-                lines.append(without[..., 1] - excess.sel(positions="all", without=WITHOUT[1]))
+                lines.append(
+                    without[..., 1] - excess.sel(positions="all", without=LONGEST_LEFT_OUT[1])
+                )
             yield lines
     elif name == "excess_over_nulls":
-        for quantity, null in itertools.product(names, [n for n in NULLS if n != "permuted"]):
+        for quantity, null in itertools.product(
+            names, [n for n in NULLS_IN_FIGURES if n != "permuted"]
+        ):
             lines = (excess_of(table, quantity, null).sel(positions="all") for table in last)
             yield [values for values in lines if values.notnull().any()]
     elif name == "dimension_by_scale":
@@ -75,7 +79,7 @@ DRAWN = (  # a figure for each form: hues of each kind, rows and columns of each
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_lines_and_bands_are_the_values_and_intervals_of_the_tables(runs, name):
-    for ax, expected in zip(RUNS[name](runs).axes, panels(name, runs), strict=False):
+    for ax, expected in zip(RUN_FIGURES[name](runs).axes, panels(name, runs), strict=False):
         assert len(ax.lines) >= len(expected)
         bands = [] if len(ax.collections) < len(expected) else ax.collections
         for line, band, values in itertools.zip_longest(ax.lines, bands, expected):
@@ -85,38 +89,44 @@ def test_lines_and_bands_are_the_values_and_intervals_of_the_tables(runs, name):
 
 def test_quantities_of_a_single_run_have_axes_of_their_own(runs):
     """They stand in two rows then, where others share the axes of their column."""
-    axes = RUNS["watched_geometry"]({"decoder": runs["decoder"]}).axes[:4]
+    axes = RUN_FIGURES["watched_geometry"]({"decoder": runs["decoder"]}).axes[:4]
     assert len({ax.get_ylim() for ax in axes}) == 4
 
 
 def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     decoder = runs["decoder"]
     fewer = {"decoder": lacking(decoder, "twonn", "drift_without_longest")}
-    assert len(RUNS["anisotropy_decomposition"](fewer).axes) == 2
+    assert len(RUN_FIGURES["anisotropy_decomposition"](fewer).axes) == 2
     lost = {"decoder": lacking(decoder, *(f"{name}_without_longest" for name in LONGEST))}
-    assert RUNS["anisotropy_decomposition"](lost) is None
-    assert RUNS["excess_over_nulls"]({"decoder": with_nulls(decoder)}) is None
+    assert RUN_FIGURES["anisotropy_decomposition"](lost) is None
+    assert RUN_FIGURES["excess_over_nulls"]({"decoder": with_nulls(decoder)}) is None
     partly = runs | {"partly": lacking(with_nulls(decoder, "shuffled"), "anisotropy")}
-    axes = RUNS["excess_over_nulls"](partly).axes
+    axes = RUN_FIGURES["excess_over_nulls"](partly).axes
     assert [len(ax.lines) for ax in axes[3:6]] == [0, 4, 3]  # of the effective rank, with 0
     without = {"decoder": dataclasses.replace(decoder, hook_points={})}
-    assert RUNS["hook_points"](without) is None
+    assert RUN_FIGURES["hook_points"](without) is None
 
 
 def test_watched_curves_are_those_of_the_log_by_layer(runs):
-    figure = RUNS["watched_geometry"](runs)
+    figure = RUN_FIGURES["watched_geometry"](runs)
     names = ("anisotropy", "participation_ratio", "mean_cosine", "drift")
     for ax, (run, name) in zip(figure.axes, itertools.product(runs.values(), names), strict=False):
         log = [line for line in run.log if line["kind"] == "watch"]
         drawn = np.array([line.get_ydata() for line in ax.lines[: run.results.sizes["layer"]]])
         np.testing.assert_array_equal(drawn.T, [line[name] for line in log])
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), [line["step"] - 1 for line in log])
-    assert RUNS["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])}) is None
+    assert (
+        RUN_FIGURES["watched_geometry"]({"old": dataclasses.replace(runs["decoder"], log=[])})
+        is None
+    )
 
 
 def test_gain_over_unigram_takes_the_place_of_steps(runs):
     name = "attention_sharpness"
-    figure, over_steps = render(dataclasses.replace(SPECS[name], x=GAIN), runs), RUNS[name](runs)
+    figure, over_steps = (
+        render(dataclasses.replace(SPECS[name], x=GAIN_AXIS), runs),
+        RUN_FIGURES[name](runs),
+    )
     gains = runs["decoder"].results.validation_gain_over_unigram
     for ax, other in zip(figure.axes[:3], over_steps.axes[:3], strict=True):
         np.testing.assert_array_equal(ax.lines[0].get_xdata(), gains)

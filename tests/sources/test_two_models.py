@@ -101,10 +101,10 @@ def test_the_figure_shows_what_position_0_hides():
     labels |= {"layer": range(3), "other_layer": range(5)}
     values = {name: (tuple(labels), np.full((4, 2, 3, 5), 0.6)) for name in SHOWN}
     found = with_excess(xr.Dataset(values, labels, about), "permuted")
-    plain = draw.SIMILARITY["similarity_of_models"](found)
+    plain = draw.SIMILARITY_FIGURES["similarity_of_models"](found)
     assert sum(len(ax.images) for ax in plain.axes) == 4
     found.cka_unbiased.loc[{"positions": "all", "other_layer": 4}] = 0.02
-    hidden = draw.SIMILARITY["similarity_of_models"](found)
+    hidden = draw.SIMILARITY_FIGURES["similarity_of_models"](found)
     shown = [ax.images[0].get_array() for ax in hidden.axes if ax.images]
     assert len(shown) == 6
     assert shown[0][0, 4] == 0.02 < shown[2][0, 4] == 0.6

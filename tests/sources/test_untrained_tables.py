@@ -12,9 +12,9 @@ from anisoscope.config.untrained_config import CHOICES, UntrainedConfig
 from anisoscope.results import joined_files
 from anisoscope.sources import untrained_tables
 from anisoscope.sources.untrained_tables import (
-    KIND,
-    MEASURED,
-    QUANTITIES,
+    KIND_COLUMNS,
+    UNTRAINED_MEASURED,
+    UNTRAINED_QUANTITIES,
     bias_norm,
     fixed_points,
     kinds,
@@ -32,7 +32,7 @@ def values_of(config, kind, norm, rng):
     """Post-LN: the norm out is 4, whatever comes in; pre-LN: it is what comes in and a tenth."""
     norm_in = np.full(config.seeds, norm or 0.001)
     out = np.full(config.seeds, 4.0) if kind.norm_order == "post" else 1.1 * norm_in
-    values = {name: rng.random((config.seeds, config.blocks)) for name in MEASURED}
+    values = {name: rng.random((config.seeds, config.blocks)) for name in UNTRAINED_MEASURED}
     values["cosine_in"] = values["cosine_in"][:, 0]
     values["score_std"] += 5  # no interval ends at 0
     return values | {"norm_in": norm_in, "norm_out": np.stack([out] * config.blocks, 1)}
@@ -61,7 +61,7 @@ def test_intervals_are_students(root):
     low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
     found = whole.score_std.sel(place).sel(statistic=["mean", "low", "high"])
     np.testing.assert_allclose(found, [values.mean(), low, high])
-    assert whole.cosine_in.dims == ("statistic", *KIND, "relative_norm")
+    assert whole.cosine_in.dims == ("statistic", *KIND_COLUMNS, "relative_norm")
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_intervals_are_students(root):
 )
 def test_crossings_are_found_once_and_only_where_they_are(norm_in, norm_out, bias):
     """Of one kind, seed and block."""
-    dims = (*KIND, "relative_norm", "seed", "block")
+    dims = (*KIND_COLUMNS, "relative_norm", "seed", "block")
     norms = np.array([0.0, 1.0, 10.0, 100.0])[: len(norm_in)]
     table = xr.Dataset(
         {
@@ -101,7 +101,7 @@ def test_predictions_stand_beside_the_first_block(root):
         pd.read_csv(root / "results.csv"),
         joined_files.read_table(root / "results.nc"),
     )
-    assert set(frame.metric) == set(QUANTITIES)
+    assert set(frame.metric) == set(UNTRAINED_QUANTITIES)
     known = frame[frame.metric == "score_std_within"].set_index("block").predicted.notna()
     assert known[1].all()
     assert not known[2].any()

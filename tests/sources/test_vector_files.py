@@ -127,7 +127,7 @@ def test_other_labels_are_named_and_a_mask_is_read(tmp_path):
 def test_a_file_that_holds_no_numbers_of_its_own_is_refused_at_once(tmp_path):
     """A pipe would wait for its writer; zeros that fill the memory, and files of others."""
     np.savez_compressed(tmp_path / "zeros.npz", vectors=np.zeros((2**22, 9), np.float32))
-    for suffix in vector_files.SUFFIXES[:-1]:
+    for suffix in vector_files.VECTOR_SUFFIXES[:-1]:
         os.mkfifo(tmp_path / f"pipe{suffix}")
     with h5py.File(tmp_path / "own.nc", "w") as file:
         file["vectors"] = VECTORS[0]
@@ -141,7 +141,7 @@ def test_a_file_that_holds_no_numbers_of_its_own_is_refused_at_once(tmp_path):
     forged.to_netcdf(tmp_path / "forged.nc", engine="scipy")
     for name, words in (
         ("zeros.npz", "of repeated numbers, which are no vectors"),
-        *((f"pipe{suffix}", "no regular file") for suffix in vector_files.SUFFIXES[:-1]),
+        *((f"pipe{suffix}", "no regular file") for suffix in vector_files.VECTOR_SUFFIXES[:-1]),
         ("link.nc", "kept in another file"),
         ("part.nc", "kept in another file"),
         ("forged.nc", "cannot be read"),

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS
 from anisoscope.metrics import spectrum
 from anisoscope.metrics.similarity import drift, mean_cosine, mean_norm
 from anisoscope.training import watch
@@ -37,7 +38,7 @@ def test_values_are_those_of_the_panel_on_the_same_activations(points):
         )
 
     found = look(resid_LBTD, q_NBTHK, k_NBTHK)
-    assert set(found) == {*watch.LAYERS, *watch.BLOCKS}
+    assert set(found) == {*WATCHED_LAYERS, *WATCHED_BLOCKS}
     picks_P = np.random.default_rng(0).permutation(64)[:points]
     for n in range(3):
         cloud_PD = jnp.asarray(resid_LBTD[n].reshape(64, 16)[picks_P])

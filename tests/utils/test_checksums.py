@@ -40,7 +40,7 @@ def test_every_file_of_a_run_is_recorded_as_sha256sum_reads_it(run, capsys):
     lines = ["run: 4 files, all unchanged", "inner: 1 files, all unchanged"]
     assert capsys.readouterr().out.splitlines() == lines
     if shutil.which("sha256sum"):
-        subprocess.run(["sha256sum", "--quiet", "-c", checksums.NAME], cwd=run, check=True)
+        subprocess.run(["sha256sum", "--quiet", "-c", checksums.CHECKSUMS], cwd=run, check=True)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,13 +69,15 @@ def test_what_is_missing_is_a_line(run, tmp_path, capsys):
     with folder.locked_folder(run):  # a file that was deleted has no line
         pass
     checksums.verify_files({"run": run})
-    (run / checksums.NAME).write_text("damaged\n")
+    (run / checksums.CHECKSUMS).write_text("damaged\n")
     assert "cannot be read" in found(run, capsys)
 
 
 def stopped_while_writing(run, capsys):
     with folder.locked_folder(run):
-        assert found(run, capsys).startswith(f"run: {run / checksums.NAME} is missing; the same")
+        assert found(run, capsys).startswith(
+            f"run: {run / checksums.CHECKSUMS} is missing; the same"
+        )
         (run / "measurements" / "8.nc").write_text("of 8")
         raise RunError("stopped")
 
@@ -86,4 +88,4 @@ def test_while_a_stage_writes_there_is_no_record_and_an_error_leaves_one(run, ca
     assert "measurements/8.nc" in checksums.read_checksums(run)
     with folder.locked_folder(run, shared=True):
         pass
-    assert not (run / checksums.NAME).exists()  # other processes may still measure
+    assert not (run / checksums.CHECKSUMS).exists()  # other processes may still measure

@@ -54,11 +54,13 @@ class Builder(tfds.core.GeneratorBasedBuilder):
                 yield index, {"text": np.frombuffer(record, np.uint8)}
 
 
-PATIENCE = 10.0  # seconds after which a network that does not answer counts as missing
+NETWORK_PATIENCE = 10.0  # seconds after which a network that does not answer counts as missing
 FILE = "enwik8.zip"
-WORK = "anisoscope-enwik8.incomplete."  # prefix of the folder that TFDS works in; + 8 characters
+WORK_PREFIX = (
+    "anisoscope-enwik8.incomplete."  # prefix of the folder that TFDS works in; + 8 characters
+)
 # where TFDS looks for the prepared text
-KEPT = Path("enwik8", str(Builder.VERSION))
+PREPARED = Path("enwik8", str(Builder.VERSION))
 builder = functools.partial(Builder, file_format="array_record")
 
 
@@ -109,16 +111,18 @@ def _prepare(cache: Path) -> bytearray:
     if not (cache / FILE).exists():
         _expect_network(cache)
     # left by a killed run: the lock ensures that no other run is working
-    for leftover in cache.glob(WORK + "?" * 8):
+    for leftover in cache.glob(WORK_PREFIX + "?" * 8):
         shutil.rmtree(leftover, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=WORK, dir=cache, ignore_cleanup_errors=True) as work:
+    with tempfile.TemporaryDirectory(
+        prefix=WORK_PREFIX, dir=cache, ignore_cleanup_errors=True
+    ) as work:
         _convert(cache, Path(work))
         if not (text := _read_prepared(Path(work))):
             what = f"enwik8 as prepared in data.cache={cache} is damaged (wrong sha256)"
             raise UserError(f"{what}: {_advice(cache)}")
-        (cache / KEPT).mkdir(parents=True, exist_ok=True)
-        for path in Path(work, KEPT).iterdir():
-            path.replace(cache / KEPT / path.name)
+        (cache / PREPARED).mkdir(parents=True, exist_ok=True)
+        for path in Path(work, PREPARED).iterdir():
+            path.replace(cache / PREPARED / path.name)
     return text
 
 
@@ -146,7 +150,9 @@ def _expect_network(cache: Path) -> None:
     """Raise where the address does not answer at once: TFDS would retry for minutes."""
     url = URL
     try:
-        urllib.request.urlopen(urllib.request.Request(url, method="HEAD"), timeout=PATIENCE).close()
+        urllib.request.urlopen(
+            urllib.request.Request(url, method="HEAD"), timeout=NETWORK_PATIENCE
+        ).close()
     except (OSError, HTTPException, ValueError) as error:
         why = str(error).strip("<>").partition("\n")[0]
         what = f"no network: {url} cannot be reached ({why})"

@@ -35,12 +35,14 @@ from anisoscope.metrics.similarity import (
     mean_vector,
 )
 
-SINK = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
-THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+SINK_PAPER = "Gu et al. 2025, When Attention Sink Emerges, rows of one key left out"
+SINK_THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 SINK_FROM = 0.3  # mean weight on the first token
-ROWS = ", rows i of two keys or more"
-SCORE = "s_ij = <q_i, k_j>/sqrt(K), plus a bias by position where the model has one"
-OVER = "E over the cloud's points"  # scores and weights are over all positions of the windows
+LONG_ROWS = ", rows i of two keys or more"
+SCORE_FORMULA = "s_ij = <q_i, k_j>/sqrt(K), plus a bias by position where the model has one"
+OVER_POINTS = (
+    "E over the cloud's points"  # scores and weights are over all positions of the windows
+)
 
 
 class Heads(NamedTuple):
@@ -54,16 +56,18 @@ class Heads(NamedTuple):
 
 
 ATTENTION = {
-    "query_drift": norm("query drift", f"|E q|, {OVER}", RECONSTRUCTED, symbol="|E q|"),
-    "key_drift": norm("key drift", f"|E k|, {OVER}", RECONSTRUCTED, symbol="|E k|"),
+    "query_drift": norm("query drift", f"|E q|, {OVER_POINTS}", RECONSTRUCTED, symbol="|E q|"),
+    "key_drift": norm("key drift", f"|E k|, {OVER_POINTS}", RECONSTRUCTED, symbol="|E k|"),
     "query_fluctuation": norm(
-        "fluctuation of queries", f"sqrt(E |q - E q|^2), {OVER}", symbol="√E |q − E q|²"
+        "fluctuation of queries", f"sqrt(E |q - E q|^2), {OVER_POINTS}", symbol="√E |q − E q|²"
     ),
     "key_fluctuation": norm(
-        "fluctuation of keys", f"sqrt(E |k - E k|^2), {OVER}", symbol="√E |k − E k|²"
+        "fluctuation of keys", f"sqrt(E |k - E k|^2), {OVER_POINTS}", symbol="√E |k − E k|²"
     ),
     "query_key_alignment": correlation(
-        "alignment of query and key drift", f"<E q, E k> / (|E q| |E k|), {OVER}", RECONSTRUCTED
+        "alignment of query and key drift",
+        f"<E q, E k> / (|E q| |E k|), {OVER_POINTS}",
+        RECONSTRUCTED,
     ),
     "query_cosine": correlation(
         "mean cosine of queries", "mean_cosine of q at the cloud's points", RECONSTRUCTED
@@ -73,39 +77,43 @@ ATTENTION = {
     ),
     "query_key_cosine": correlation(
         "mean cosine of queries and keys",
-        f"<E q/|q|, E k/|k|> of those that are not 0, {OVER}",
+        f"<E q/|q|, E k/|k|> of those that are not 0, {OVER_POINTS}",
         RECONSTRUCTED,
     ),
-    "score_mean": Quantity("mean score", f"mean of {SCORE}, all visible pairs", INHERENT),
+    "score_mean": Quantity("mean score", f"mean of {SCORE_FORMULA}, all visible pairs", INHERENT),
     "score_std": magnitude(
-        "deviation of scores", f"standard deviation of {SCORE}, all visible pairs", INHERENT
+        "deviation of scores", f"standard deviation of {SCORE_FORMULA}, all visible pairs", INHERENT
     ),
     "score_std_within": magnitude(
         "deviation of scores within rows",
-        f"sqrt(mean_i var_j s_ij), visible pairs{ROWS}",
+        f"sqrt(mean_i var_j s_ij), visible pairs{LONG_ROWS}",
     ),
     "score_of_means": Quantity(
-        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER}", RECONSTRUCTED
+        "score of the means", f"c = <E q, E k>/sqrt(K), {OVER_POINTS}", RECONSTRUCTED
     ),
     "score_share_of_means": share(
         "share of the scores that the means explain",
-        f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER}",
+        f"c^2 / (c^2 + mean of (s_ij - c)^2), all visible pairs, c = <E q, E k>/sqrt(K), {OVER_POINTS}",
     ),
     "attention_entropy": magnitude(
         "attention entropy",
-        f"mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys{ROWS}, whatever the "
+        f"mean_i of -sum_j p_ij ln p_ij, p = softmax_j s over the visible keys{LONG_ROWS}, whatever the "
         "model does with s",
         INHERENT,
         units="nat",
     ),
-    "attention_max": share("largest attention", f"mean_i max_j p_ij{ROWS}", INHERENT),
-    "attention_min": share("smallest attention", f"mean_i min_j p_ij, visible j{ROWS}", INHERENT),
+    "attention_max": share("largest attention", f"mean_i max_j p_ij{LONG_ROWS}", INHERENT),
+    "attention_min": share(
+        "smallest attention", f"mean_i min_j p_ij, visible j{LONG_ROWS}", INHERENT
+    ),
     "attention_first_token": share(
-        "attention on the first token", f"mean of p_i0 over the rows i that see it{ROWS}", SINK
+        "attention on the first token",
+        f"mean of p_i0 over the rows i that see it{LONG_ROWS}",
+        SINK_PAPER,
     ),
     "attention_most_attended": share(
         "attention on the most attended position",
-        f"max_j of the mean of p_ij over the rows i that see j{ROWS}",
+        f"max_j of the mean of p_ij over the rows i that see j{LONG_ROWS}",
     ),
 }
 ATTENTION = {name: replace(entry, dims=HEAD) for name, entry in ATTENTION.items()} | {
@@ -117,18 +125,20 @@ ATTENTION = {name: replace(entry, dims=HEAD) for name, entry in ATTENTION.items(
         resampling="",
     )
 }
-SINKS = {
+SINK_QUANTITIES = {
     "sink_rate": share(
         "share of heads with a sink on the first token",
         "share of the heads of a block whose attention_first_token exceeds `threshold`",
-        f"{SINK}; at one threshold there",
+        f"{SINK_PAPER}; at one threshold there",
     ),
     "sink_rate_anywhere": share(
         "share of heads with a sink on any position",
         "share of the heads of a block whose attention_most_attended exceeds `threshold`",
     ),
 }
-SINKS = {name: replace(entry, dims=("block", "threshold")) for name, entry in SINKS.items()}
+SINK_QUANTITIES = {
+    name: replace(entry, dims=("block", "threshold")) for name, entry in SINK_QUANTITIES.items()
+}
 WEIGHTS = {"sink_rate": "attention_first_token", "sink_rate_anywhere": "attention_most_attended"}
 
 
@@ -197,7 +207,7 @@ def measure_sinks(
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]
-        above = weight_NHR[:, :, None] > jnp.array(THRESHOLDS)[None, None, :, None]
+        above = weight_NHR[:, :, None] > jnp.array(SINK_THRESHOLDS)[None, None, :, None]
         return jnp.where(known_N1R, above.mean(axis=1), jnp.nan)
 
     return {name: rate(values[weight]) for name, weight in WEIGHTS.items()}
@@ -205,5 +215,5 @@ def measure_sinks(
 
 FAMILIES = {
     "attention": Family(measure_heads, ATTENTION),
-    "sinks": Family(measure_sinks, SINKS, coordinates={"threshold": THRESHOLDS}),
+    "sinks": Family(measure_sinks, SINK_QUANTITIES, coordinates={"threshold": SINK_THRESHOLDS}),
 }

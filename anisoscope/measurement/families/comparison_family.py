@@ -45,7 +45,7 @@ WITH = {  # what a layer is compared with: (dimensions, words for the long name)
     "previous": (LAYER, "with the checkpoint before"),
     "last": (LAYER, "with the last checkpoint"),
 }
-KINDS = {
+SIMILARITIES = {
     "cka": share(
         "linear CKA", "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered", "Kornblith et al. 2019"
     ),
@@ -66,14 +66,18 @@ KINDS = {
 
 
 def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
-    return dataclasses.replace(KINDS[kind], dims=dims, long_name=f"{KINDS[kind].long_name} {words}")
+    return dataclasses.replace(
+        SIMILARITIES[kind], dims=dims, long_name=f"{SIMILARITIES[kind].long_name} {words}"
+    )
 
 
-ACROSS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in KINDS}
-QUANTITIES = {
-    f"{kind}_{name}": _quantity(kind, *about) for kind in KINDS for name, about in WITH.items()
+BETWEEN_MODELS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in SIMILARITIES}
+COMPARISON = {
+    f"{kind}_{name}": _quantity(kind, *about)
+    for kind in SIMILARITIES
+    for name, about in WITH.items()
 }
-NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in KINDS}
+NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in SIMILARITIES}
 
 
 def keep_nearest(searched: Searched) -> Searched:
@@ -169,4 +173,4 @@ def compare_every_layer(
     return map_samples(lambda clouds_NPD: jax.lax.map(compare_layer, clouds_NPD), samples)
 
 
-FAMILIES = {"comparison": Family(measure_comparison, QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS)}
+FAMILIES = {"comparison": Family(measure_comparison, COMPARISON, (PERMUTED,), neighbors=NEIGHBORS)}

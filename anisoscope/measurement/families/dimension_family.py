@@ -35,17 +35,17 @@ from anisoscope.metrics.neighborhoods import (
 from anisoscope.metrics.neighbors import SPARE, Neighbors, neighbors_among
 from anisoscope.metrics.spectrum import spectrum
 
-NULLS = ("gaussian", "shuffled", "untrained")
-FEW = (
+DIMENSION_NULLS = ("gaussian", "shuffled", "untrained")
+NAN_OF_FEW = (
     f"; NaN below {dimension.LEAST} distinct points, or half of a cloud of fewer than "
     f"{2 * dimension.LEAST}"
 )
-NOISE = (
+NOISE_VARIANCE = (
     "s^2 the variance of noise whose Marchenko-Pastur median is the median eigenvalue; NaN for "
     "fewer points than dimensions"
 )
 PUBLISHED = "twonn_microscope"  # as its authors compute it, for any number of points
-WITHOUT = "twonn_without_longest"
+TWONN_WITHOUT_LONGEST = "twonn_without_longest"
 
 _dimension = functools.partial(magnitude, resampling="sections")
 CAI = (
@@ -58,7 +58,7 @@ BENT = (
 )
 HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
 
-READERS = {
+DIMENSION_READERS = {
     "twonn": dimension.twonn,
     "twonn_mle": dimension.twonn_mle,
     "twonn_bayes": lambda neighbors: dimension.twonn_bayes(neighbors).mean,
@@ -75,23 +75,23 @@ DIMENSION = {
     "twonn": _dimension(
         "intrinsic dimension (TwoNN, 90 % fit)",
         "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct "
-        f"points{FEW}",
+        f"points{NAN_OF_FEW}",
         "Facco et al. 2017",
     ),
     "twonn_mle": _dimension(
         "intrinsic dimension (TwoNN, maximum likelihood)",
-        f"(n - 1) / sum ln(r2/r1) over the n distinct points{FEW}",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{NAN_OF_FEW}",
         "Facco et al. 2017, in DADApy's unbiased form",
     ),
     "twonn_bayes": _dimension(
         "intrinsic dimension (TwoNN, posterior mean)",
-        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){FEW}",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){NAN_OF_FEW}",
         "Facco et al. 2017, with DADApy's prior",
     ),
     "twonn_bayes_std": _dimension(
         "intrinsic dimension (TwoNN, posterior deviation)",
         "sqrt(2 + n) / (5 + sum ln(r2/r1)); treats the ratios as independent, which they "
-        f"are not{FEW}",
+        f"are not{NAN_OF_FEW}",
         "Facco et al. 2017, with DADApy's prior",
     ),
     PUBLISHED: _dimension(
@@ -120,7 +120,7 @@ DIMENSION = {
         SHAPE_OF_LEARNING,
     ),
 }
-DIMENSION[WITHOUT] = without_longest(DIMENSION["twonn"])
+DIMENSION[TWONN_WITHOUT_LONGEST] = without_longest(DIMENSION["twonn"])
 
 SCALE_READERS = {
     "gride": scale.gride_curve,
@@ -130,13 +130,13 @@ SCALE_READERS = {
 SCALE = {
     "gride": _dimension(
         "intrinsic dimension (GRIDE)",
-        f"maximum likelihood from r_2k/r_k, k = `neighbors`{FEW}",
+        f"maximum likelihood from r_2k/r_k, k = `neighbors`{NAN_OF_FEW}",
         "Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
         dims=("layer", "neighbors"),
     ),
     "decimation": magnitude(
         "intrinsic dimension of a thinned cloud",
-        f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{FEW}",
+        f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{NAN_OF_FEW}",
         "Facco et al. 2017, where subsets are drawn at random; by order neighbors of one cluster "
         "are thinned evenly",
         dims=("layer", "factor"),
@@ -144,13 +144,13 @@ SCALE = {
     ),
     "levina_bickel": _dimension(
         "intrinsic dimension (Levina-Bickel, 20 neighbors)",
-        f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){FEW}",
+        f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){NAN_OF_FEW}",
         "Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
     ),
     "local_dimension": _dimension(
         "local dimension (20 neighbors), quantile over points",
         "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in "
-        f"1/d{FEW}",
+        f"1/d{NAN_OF_FEW}",
         "Levina and Bickel 2004",
         dims=("layer", "quantile"),
     ),
@@ -163,23 +163,23 @@ ESTIMATORS = {
     "correlation_dimension": _dimension(
         "correlation dimension",
         "ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians "
-        f"of the distances to the {estimators.NEAR}th and {estimators.FAR}th neighbor{FEW}",
+        f"of the distances to the {estimators.NEARER}th and {estimators.FARTHER}th neighbor{NAN_OF_FEW}",
         "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
     ),
     "ph_dimension": _dimension(
         "dimension of the minimum spanning tree",
         "1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct "
-        f"points{FEW}",
+        f"points{NAN_OF_FEW}",
         "Steele 1988; Schweinhart 2020; sizes and fit: this project",
     ),
     "marchenko_pastur_rank": magnitude(
         "principal directions above the Marchenko-Pastur edge",
-        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE}",
+        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE_VARIANCE}",
         "Marchenko and Pastur 1967",
     ),
     "gavish_donoho_rank": magnitude(
         "principal directions above Gavish and Donoho's threshold",
-        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE}",
+        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE_VARIANCE}",
         "Gavish and Donoho 2014",
     ),
 }
@@ -188,7 +188,9 @@ COUNTED = (
     f"N the number of distinct points with a point among their {NEAREST} nearest, over the "
     "distinct points"
 )
-COVARIANCE = f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{FEW}"
+COVARIANCE = (
+    f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{NAN_OF_FEW}"
+)
 HUBNESS = {
     "hub_skewness": Quantity(
         "skewness of the occurrences as a neighbor",
@@ -207,7 +209,7 @@ HUBNESS = {
         "occurrences of the largest hub", f"max N / {NEAREST}, {COUNTED}", HUBS, resampling=""
     ),
 }
-LOCAL = {
+LOCAL_QUANTITIES = {
     "local_anisotropy": share(
         f"anisotropy of neighborhoods ({COUNT} neighbors)",
         f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}",
@@ -218,9 +220,9 @@ LOCAL = {
         range=AT_LEAST_1,
     ),
 }
-LOCAL = {
+LOCAL_QUANTITIES = {
     name: replace(entry, source=CAI, resampling="sections", null_words=BENT)
-    for name, entry in LOCAL.items()
+    for name, entry in LOCAL_QUANTITIES.items()
 }
 
 
@@ -241,8 +243,10 @@ def measure_dimension(cloud: Cloud) -> Values:
     section_P = jnp.asarray(labels.part_SP[1:]).argmax(axis=0) if len(labels.part_SP) > 1 else None
 
     def read(member_P: Array, neighbors: Neighbors, *left: Neighbors) -> Values:
-        values = {name: reader(neighbors) for name, reader in READERS.items()}
-        return values | {WITHOUT: jnp.stack([dimension.twonn(found) for found in left])}
+        values = {name: reader(neighbors) for name, reader in DIMENSION_READERS.items()}
+        return values | {
+            TWONN_WITHOUT_LONGEST: jnp.stack([dimension.twonn(found) for found in left])
+        }
 
     def keep_left(left_P: Array) -> Neighbors:
         """Find neighbors among the points that remain, from those searched among all points."""
@@ -258,11 +262,11 @@ def measure_dimension(cloud: Cloud) -> Values:
     left = tuple(jax.tree.map(lambda x_2, z=z: x_2[z], left_2G) for z in range(2))
     values = over_parts(read, labels, cloud.searched, *left)
     without_2 = [
-        mask_few_points({WITHOUT: value}, take_whole(found))[WITHOUT]
-        for value, found in zip(values.pop(WITHOUT), left, strict=True)
+        mask_few_points({TWONN_WITHOUT_LONGEST: value}, take_whole(found))[TWONN_WITHOUT_LONGEST]
+        for value, found in zip(values.pop(TWONN_WITHOUT_LONGEST), left, strict=True)
     ]
     values = mask_few_points(values, whole) | {PUBLISHED: values[PUBLISHED]}
-    values |= {WITHOUT: jnp.stack(without_2)}
+    values |= {TWONN_WITHOUT_LONGEST: jnp.stack(without_2)}
     return values | {name: read(whole) for name, read in COUNTS.items()}
 
 
@@ -331,18 +335,18 @@ def measure_local(cloud: Cloud) -> Values:
 
     def read(member_P: Array, neighbors: Neighbors, *value_P: Any) -> Values:
         del member_P
-        return dict(zip(LOCAL, mean_isotropy(value_P[0], neighbors), strict=True))
+        return dict(zip(LOCAL_QUANTITIES, mean_isotropy(value_P[0], neighbors), strict=True))
 
     values = over_parts(read, labels, cloud.searched, value_GP)
     return mask_few_points(values, take_whole(cloud.searched))
 
 
 FAMILIES = {
-    "dimension": Family(measure_dimension, DIMENSION, NULLS, neighbors=SPARE),
+    "dimension": Family(measure_dimension, DIMENSION, DIMENSION_NULLS, neighbors=SPARE),
     "scale": Family(
         measure_scale,
         SCALE,
-        NULLS,
+        DIMENSION_NULLS,
         neighbors=2 * scale.SCALES[-1],
         coordinates={
             "neighbors": scale.SCALES,
@@ -353,11 +357,11 @@ FAMILIES = {
     "estimators": Family(
         measure_estimators,
         ESTIMATORS,
-        NULLS,
-        neighbors=estimators.FAR,
+        DIMENSION_NULLS,
+        neighbors=estimators.FARTHER,
         distances=3,
         constants=lambda points, width, *_: estimators.noise_factors(width, points),
     ),
-    "hubness": Family(measure_hubness, HUBNESS, NULLS, neighbors=NEAREST),
-    "local": Family(measure_local, LOCAL, NULLS, neighbors=COUNT),
+    "hubness": Family(measure_hubness, HUBNESS, DIMENSION_NULLS, neighbors=NEAREST),
+    "local": Family(measure_local, LOCAL_QUANTITIES, DIMENSION_NULLS, neighbors=COUNT),
 }

@@ -18,32 +18,35 @@ from anisoscope.measurement.quantity import (
 )
 from anisoscope.measurement.resampling import Cloud, Types
 from anisoscope.metrics import frequency
-from anisoscope.metrics.frequency import FEWEST, LEAST, SOURCE
+from anisoscope.metrics.frequency import FEWEST_TYPES, FREQUENCY_SOURCE, LEAST_OF_TYPE
 
 FREQUENT = (
-    f"over the points whose last n characters (n: `ngram`) occur at {LEAST} points of the cloud or "
+    f"over the points whose last n characters (n: `ngram`) occur at {LEAST_OF_TYPE} points of the cloud or "
     "more, and in the training split"
 )
 DISTANCE = "d = |x - mean of the other points of the same n characters|"
-CHANCE = (
-    f"NaN for fewer than {FEWEST} types; below 0 in a Gaussian cloud too, since the centroid of "
+UNRELATED = (
+    f"NaN for fewer than {FEWEST_TYPES} types; below 0 in a Gaussian cloud too, since the centroid of "
     "few points lies farther off"
 )
 BIN_QUANTITIES = ("norm_by_frequency", "centroid_distance_by_frequency")
-QUANTITIES = {
+FREQUENCY = {
     "frequency_correlation": correlation(
         "correlation of log frequency and distance to the own centroid",
         f"Pearson's r of ln f and d {FREQUENT}; {DISTANCE}, f the frequency in the training split; "
-        f"{CHANCE}",
-        SOURCE,
+        f"{UNRELATED}",
+        FREQUENCY_SOURCE,
     ),
     "frequency_correlation_over_types": correlation(
         "correlation of log frequency and distance to the own centroid, over types",
-        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {CHANCE}",
-        SOURCE,
+        f"Pearson's r of ln f and each type's mean of d {FREQUENT}; {DISTANCE}; {UNRELATED}",
+        FREQUENCY_SOURCE,
     ),
     "centroid_distance": norm(
-        "distance to the own centroid", f"E d {FREQUENT}; {DISTANCE}", SOURCE, symbol="E |x − c|"
+        "distance to the own centroid",
+        f"E d {FREQUENT}; {DISTANCE}",
+        FREQUENCY_SOURCE,
+        symbol="E |x − c|",
     ),
     "variance_share_between_types": share(
         "share of the variance between types",
@@ -59,9 +62,9 @@ QUANTITIES = {
     "centroid_distance_by_frequency": norm(
         "distance to the own centroid by the frequency of the character",
         "E d over the points of each quarter, as in norm_by_frequency, whose character occurs at "
-        f"{LEAST} points of the cloud or more, d = |x - mean of the other points of the same "
+        f"{LEAST_OF_TYPE} points of the cloud or more, d = |x - mean of the other points of the same "
         "character|",
-        SOURCE,
+        FREQUENCY_SOURCE,
         symbol="E |x − c|",
     ),
     "frequent_points": count("points of frequent types", f"number of points, {FREQUENT}"),
@@ -72,9 +75,9 @@ QUANTITIES = {
         resampling="",
     ),
 }
-QUANTITIES = {
+FREQUENCY = {
     name: replace(entry, dims=("layer", "ngram" if name not in BIN_QUANTITIES else "frequency"))
-    for name, entry in QUANTITIES.items()
+    for name, entry in FREQUENCY.items()
 }
 TYPE_QUANTITIES = (  # in the order of metrics.frequency.TypeStatistics
     "centroid_distance",
@@ -98,7 +101,7 @@ def measure_frequency(cloud: Cloud) -> Values:
             jnp.where(jnp.isfinite(log_frequency_P), type_P, -1)
         )
         statistics = frequency.type_statistics(cloud_PD, number_P, log_frequency_P, folds)
-        few = len(cloud_PD) // LEAST  # the type number of every point of a rare type
+        few = len(cloud_PD) // LEAST_OF_TYPE  # the type number of every point of a rare type
         return dict(zip(TYPE_QUANTITIES, statistics[:4], strict=True)) | {
             "distances": statistics.distances,
             "frequent_points": (number_P < few).sum(dtype=jnp.int32),
@@ -124,7 +127,7 @@ def measure_frequency(cloud: Cloud) -> Values:
 FAMILIES = {
     "frequency": Family(
         measure_frequency,
-        QUANTITIES,
+        FREQUENCY,
         ("gaussian", "shuffled", "untrained"),
         reads_types=True,
         coordinates={"ngram": LENGTHS, "frequency": BINS},

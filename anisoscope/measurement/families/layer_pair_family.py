@@ -31,9 +31,9 @@ from anisoscope.measurement.resampling import (
 from anisoscope.metrics import cloud_pairs
 from anisoscope.metrics.comparison import map_pairs, prepare_clouds
 
-LINEAR = (
+LINEAR_SOURCE = (
     "Razzhigaev et al. 2024, Your Transformer is Secretly Linear; LLM-Microscope, arXiv 2502.15007; "
-    f"without the directions of X below {cloud_pairs.SMALLEST:g} of its largest, columns of one "
+    f"without the directions of X below {cloud_pairs.LEAST_DIRECTION:g} of its largest, columns of one "
     "size: this project"
 )
 LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average for unrelated points"
@@ -68,21 +68,23 @@ IMBALANCE = {
 }
 LINEARITY = {
     "linearity": share(
-        "linearity of a layer in the one before", f"{FIT} the layer, {NORMED}", LINEAR
+        "linearity of a layer in the one before", f"{FIT} the layer, {NORMED}", LINEAR_SOURCE
     ),
     "linearity_adjusted": Quantity(
         "linearity of a layer, less what chance gives",
         f"1 - (1 - linearity) {LEFT}",
-        f"{LINEAR}; Ezekiel 1930",
+        f"{LINEAR_SOURCE}; Ezekiel 1930",
         range=AT_MOST_1,
     ),
     "linearity_update": share(
-        "linearity of what a block adds", f"{FIT} the layer less the one before, {NORMED}", LINEAR
+        "linearity of what a block adds",
+        f"{FIT} the layer less the one before, {NORMED}",
+        LINEAR_SOURCE,
     ),
     "linearity_update_adjusted": Quantity(
         "linearity of what a block adds, less what chance gives",
         f"1 - (1 - linearity_update) {LEFT}",
-        f"{LINEAR}; Ezekiel 1930",
+        f"{LINEAR_SOURCE}; Ezekiel 1930",
         range=AT_MOST_1,
     ),
 }

@@ -19,17 +19,17 @@ from anisoscope.measurement.resampling import Cloud
 from anisoscope.metrics import leading
 
 SHARE_REMOVED = 100  # the longest of so many vectors is removed
-WITHOUT = ("longest of each window", "longest 1 %")
+LONGEST_LEFT_OUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
 REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
-READERS = {  # each reads the cloud, membership, weights 1 or 0, and which points are valid
+LEADING_READERS = {  # each reads the cloud, membership, weights 1 or 0, and which points are valid
     "first_token_variance_share": leading.share_between,
     "first_token_variance_share_by_norm": lambda *cloud: leading.share_by_norm(*cloud[:3]),
     "longest_vectors_variance_share": leading.share_between,
 }
-QUANTITIES = {
+LEADING = {
     "first_token_variance_share": share(
         "share of the scatter between the first token of each window and the rest",
         "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of "
@@ -73,7 +73,7 @@ QUANTITIES = {
         dims=BY_WITHOUT,
     ),
 }
-FIRST_TOKEN_SHARES = tuple(READERS)[:2]
+FIRST_TOKEN_SHARES = tuple(LEADING_READERS)[:2]
 
 
 def without_longest(whole: Quantity) -> Quantity:
@@ -88,7 +88,7 @@ def without_longest(whole: Quantity) -> Quantity:
 
 
 def remaining(cloud: Cloud) -> Array:
-    """Mark the points that remain after each removal of WITHOUT, (2, P).
+    """Mark the points that remain after each removal of LONGEST_LEFT_OUT, (2, P).
 
     No point remains of the first removal where the windows of the points are unknown.
     """
@@ -112,7 +112,7 @@ def measure_leading(cloud: Cloud) -> Values:
     def read_kept(keep_P: Array) -> Values:
         return {
             name: read(cloud_PD, member_P, keep_P, valid_P)
-            for (name, read), member_P in zip(READERS.items(), member_3P, strict=True)
+            for (name, read), member_P in zip(LEADING_READERS.items(), member_3P, strict=True)
         }
 
     values = cloud.over_folds(read_kept)
@@ -134,8 +134,8 @@ def measure_leading(cloud: Cloud) -> Values:
 FAMILIES = {
     "leading": Family(
         measure_leading,
-        QUANTITIES,
+        LEADING,
         ("gaussian", "shuffled", "untrained"),
-        coordinates={"without": WITHOUT},
+        coordinates={"without": LONGEST_LEFT_OUT},
     )
 }

@@ -21,35 +21,38 @@ from anisoscope.measurement.resampling import Labels, fold_means
 from anisoscope.metrics import logit_lens
 from anisoscope.metrics.logit_lens import Unembedding
 
-LENS = "nostalgebraist 2020, interpreting GPT: the logit lens"
+LENS_SOURCE = "nostalgebraist 2020, interpreting GPT: the logit lens"
 TRUE = (
     "y the token that the point is to predict: the next, or for masked characters its own; points "
     "without one are left out"
 )
-QUANTITIES = {
+LOGIT_LENS = {
     "logit_lens_entropy": magnitude(
         "entropy of the logit lens",
         "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and "
         "unembedding at layer l",
-        LENS,
+        LENS_SOURCE,
         units="nat",
     ),
     "logit_lens_divergence": magnitude(
         "divergence of the logit lens from the output",
         "mean over points of sum p ln(p / p_l), p that of the last layer",
-        f"{LENS}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
+        f"{LENS_SOURCE}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
         units="nat",
     ),
     "logit_lens_loss": magnitude(
-        "loss of the logit lens", f"mean over points of -log2 p_l(y), {TRUE}", LENS, units="bit"
+        "loss of the logit lens",
+        f"mean over points of -log2 p_l(y), {TRUE}",
+        LENS_SOURCE,
+        units="bit",
     ),
     "logit_lens_probability": share(
-        "probability of the true token", f"mean over points of p_l(y), {TRUE}", LENS
+        "probability of the true token", f"mean over points of p_l(y), {TRUE}", LENS_SOURCE
     ),
     "logit_lens_rank": Quantity(
         "rank of the true token",
         f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
-        LENS,
+        LENS_SOURCE,
         range=AT_LEAST_1,
     ),
     "logit_lens_settled": share(
@@ -60,7 +63,7 @@ QUANTITIES = {
     ),
     "unembedding_alignment": share(
         "alignment with the unembedding",
-        f"|U'W|_F^2 / k, U the k = {logit_lens.DIRECTIONS} leading principal directions of the "
+        f"|U'W|_F^2 / k, U the k = {logit_lens.PRINCIPAL_DIRECTIONS} leading principal directions of the "
         "layer, W those of the tokens' unembeddings about their mean, times the norm's scale, k at "
         "most the tokens less one; k/D by chance",
         "reconstruction: squared cosines of principal subspaces, this project",
@@ -112,4 +115,4 @@ def measure_logit_lens(
     return values | over(measure_cloud, clouds_NPD)
 
 
-FAMILIES = {"logit_lens": Family(measure_logit_lens, QUANTITIES, ("untrained",))}
+FAMILIES = {"logit_lens": Family(measure_logit_lens, LOGIT_LENS, ("untrained",))}

@@ -13,7 +13,7 @@ RATIOS = (3, 10, 30, 100, 300, 1000, 3000)
 SUN = "Sun et al. 2024, Massive Activations in Large Language Models"
 PEAK = "max_j |x_ij| / median_j |x_ij|, the lower of two medians; vectors of zeros are left out"
 
-READERS = {  # each reads the cloud, weights 1 or 0 of its points, and which are valid
+OUTLIER_READERS = {  # each reads the cloud, weights 1 or 0 of its points, and which are valid
     "top_coordinate_variance_share": outliers.top_coordinate_variance_share,
     "coordinate_kurtosis": outliers.coordinate_kurtosis,
     "activation_kurtosis": outliers.activation_kurtosis,
@@ -77,7 +77,9 @@ def measure_outliers(cloud: Cloud) -> Values:
     peak_P = jnp.where(nonzero_P, outliers.coordinate_peaks(cloud_PD), 0.0)
 
     values = cloud.over_folds(
-        lambda keep_P: {name: read(cloud_PD, keep_P, valid_P) for name, read in READERS.items()}
+        lambda keep_P: {
+            name: read(cloud_PD, keep_P, valid_P) for name, read in OUTLIER_READERS.items()
+        }
     )
     values["coordinate_peak"] = cloud.fold_means(peak_P, nonzero_P)
     values["top_coordinate_variance_share"] = values["top_coordinate_variance_share"].T

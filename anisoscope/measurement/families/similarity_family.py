@@ -27,7 +27,7 @@ SIGNS = (
     "without a mean has; without clusters each point has a sign of its own"
 )
 ROOT_MEAN_SQUARE = {"nulls": (FLIPPED,), "null_words": SIGNS.format("the root mean square")}
-QUANTITIES = {
+SIMILARITY = {
     "mean_cosine": correlation(
         "mean cosine of pairs",
         "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
@@ -55,7 +55,7 @@ QUANTITIES = {
         range=(-math.inf, 0.0),
     ),
 }
-READERS = {  # each reads the cloud, and weights 1 or 0 of its points
+SIMILARITY_READERS = {  # each reads the cloud, and weights 1 or 0 of its points
     "mean_cosine": similarity.mean_cosine,
     "mean_cosine_drift": lambda *cloud: similarity.mean_cosine_parts(*cloud).drift,
     "mean_cosine_residual": lambda *cloud: similarity.mean_cosine_parts(*cloud).residual,
@@ -70,9 +70,10 @@ FLIPPED_READERS = {
     "relative_drift": similarity.relative_drift_flipped,
 }
 # {name without the longest vectors: quantity}
-WITHOUT = {f"{name}_without_longest": name for name in ("mean_cosine", "drift")}
-QUANTITIES |= {
-    without: leading_family.without_longest(QUANTITIES[name]) for without, name in WITHOUT.items()
+SIMILARITY_WITHOUT_LONGEST = {f"{name}_without_longest": name for name in ("mean_cosine", "drift")}
+SIMILARITY |= {
+    without: leading_family.without_longest(SIMILARITY[name])
+    for without, name in SIMILARITY_WITHOUT_LONGEST.items()
 }
 
 
@@ -84,22 +85,23 @@ def measure_similarity(cloud: Cloud) -> dict[str, Values]:
     def read(x_PD: Array, names: Iterable[str], keep_P: Array) -> dict[str, Values]:
         flipped = [name for name in names if name in FLIPPED_READERS]
         return {
-            MEASURED: {name: READERS[name](x_PD, keep_P) for name in names},
+            MEASURED: {name: SIMILARITY_READERS[name](x_PD, keep_P) for name in names},
             FLIPPED: {name: FLIPPED_READERS[name](x_PD, cluster_P, keep_P) for name in flipped},
         }
 
     def read_left(left_P: Array) -> dict[str, Values]:
-        left_PD, names = cloud_PD * left_P[:, None], WITHOUT.values()
+        left_PD, names = cloud_PD * left_P[:, None], SIMILARITY_WITHOUT_LONGEST.values()
         return cloud.over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P))
 
-    values = cloud.over_folds(lambda keep_P: read(cloud_PD, READERS, keep_P))
+    values = cloud.over_folds(lambda keep_P: read(cloud_PD, SIMILARITY_READERS, keep_P))
     left = jax.lax.map(read_left, leading_family.remaining(cloud))
     partition = similarity.log_partition_isotropy(cloud_PD, cloud.labels.keep_RP)
     values[MEASURED]["log_partition_isotropy"] = partition
     return {
-        sample: values[sample] | {without: left[sample][name] for without, name in WITHOUT.items()}
+        sample: values[sample]
+        | {without: left[sample][name] for without, name in SIMILARITY_WITHOUT_LONGEST.items()}
         for sample in values
     }
 
 
-FAMILIES = {"similarity": Family(measure_similarity, QUANTITIES)}
+FAMILIES = {"similarity": Family(measure_similarity, SIMILARITY)}

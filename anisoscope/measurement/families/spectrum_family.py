@@ -29,15 +29,17 @@ SAMPLING = (
     "sampling alone gives"
 )
 SAME_SPECTRUM = "a Gaussian cloud of the same spectrum has the same value"
-CHANCE = {
+CHANCE_OF_SPECTRUM = {
     "nulls": (ISOTROPIC, CAPPED),
     "null_words": f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, "
     f"says what this direction adds; {SAME_SPECTRUM}",
 }
 POWER_LAW = {"nulls": (ISOTROPIC,), "null_words": f"{SAMPLING}; {SAME_SPECTRUM}"}
 UNBIASED = "it corrects for sampling itself, so no null model says more"
-QUANTITIES = {
-    "anisotropy": share("anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, **CHANCE),
+SPECTRUM = {
+    "anisotropy": share(
+        "anisotropy", "max(lambda) / sum(lambda)", SHAPE_OF_LEARNING, **CHANCE_OF_SPECTRUM
+    ),
     "anisotropy_uncentered": share(
         "anisotropy about the origin",
         "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered",
@@ -49,7 +51,7 @@ QUANTITIES = {
         "(sum lambda)^2 / sum(lambda^2)",
         "Gao et al. 2017, after Litwin-Kumar et al. 2017",
         range=AT_LEAST_1,
-        **CHANCE,
+        **CHANCE_OF_SPECTRUM,
     ),
     "participation_ratio_corrected": magnitude(
         "participation ratio, corrected for the number of points",
@@ -62,24 +64,27 @@ QUANTITIES = {
         "exp(-sum p ln p), p = lambda / sum(lambda)",
         "after Roy and Vetterli 2007",
         range=AT_LEAST_1,
-        **CHANCE,
+        **CHANCE_OF_SPECTRUM,
     ),
     "rankme_centered": Quantity(
         "RankMe of the centered cloud",
         "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
         "Garrido et al. 2023, who do not center",
         range=AT_LEAST_1,
-        **CHANCE,
+        **CHANCE_OF_SPECTRUM,
     ),
     "stable_rank": Quantity(
         "stable rank",
         "sum(lambda) / max(lambda)",
         "Rudelson and Vershynin 2007",
         range=AT_LEAST_1,
-        **CHANCE,
+        **CHANCE_OF_SPECTRUM,
     ),
     "isoscore": share(
-        "IsoScore", "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)", "Rudman et al. 2022", **CHANCE
+        "IsoScore",
+        "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)",
+        "Rudman et al. 2022",
+        **CHANCE_OF_SPECTRUM,
     ),
     "isoscore_star": share(
         "IsoScore*",
@@ -96,7 +101,7 @@ QUANTITIES = {
     ),
     "alpha_req_r2": share("R^2 of the power law", "R^2 of that line", **POWER_LAW),
 }
-READERS = {
+SPECTRUM_READERS = {
     "anisotropy": spectrum.anisotropy,
     "anisotropy_uncentered": spectrum.anisotropy_uncentered,
     "participation_ratio": spectrum.participation_ratio,
@@ -113,9 +118,9 @@ READERS = {
 
 def read_spectra(spectra: spectrum.Spectrum) -> Values:
     """Compute all quantities of spectra along a first axis."""
-    return jax.vmap(lambda single: {name: measure(single) for name, measure in READERS.items()})(
-        spectra
-    )
+    return jax.vmap(
+        lambda single: {name: measure(single) for name, measure in SPECTRUM_READERS.items()}
+    )(spectra)
 
 
 def isotropic_draws(
@@ -156,14 +161,14 @@ def measure_spectrum(cloud: Cloud) -> dict[str, Values]:
         CAPPED: {
             name: values[name][replicates : 2 * replicates]
             for name in values
-            if CAPPED in QUANTITIES[name].nulls
+            if CAPPED in SPECTRUM[name].nulls
         },
         ISOTROPIC: {
             name: jnp.broadcast_to(average(values[name][2 * replicates :]), replicates)
             for name in values
-            if ISOTROPIC in QUANTITIES[name].nulls
+            if ISOTROPIC in SPECTRUM[name].nulls
         },
     }
 
 
-FAMILIES = {"spectrum": Family(measure_spectrum, QUANTITIES, constants=isotropic_draws)}
+FAMILIES = {"spectrum": Family(measure_spectrum, SPECTRUM, constants=isotropic_draws)}

@@ -38,7 +38,7 @@ TRAJECTORY = {
         "points whose tokens before and after are in the cloud, at other places in space",
     ),
 }
-WINDOWS = {
+WINDOW_QUANTITIES = {
     "prompt_entropy": magnitude(
         "entropy of a window's spectrum",
         "mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n "
@@ -81,12 +81,12 @@ def measure_windows(cloud: Cloud) -> Values:
         entropy_P, first_P = jnp.full(len(cloud.points_PD), jnp.nan), None
     else:
         entropy_P, first_P = windows.prompt_entropy(cloud.points_PD, cloud.places.window_P)
-    return dict.fromkeys(WINDOWS, cloud.fold_means(entropy_P, first_P))
+    return dict.fromkeys(WINDOW_QUANTITIES, cloud.fold_means(entropy_P, first_P))
 
 
 FAMILIES = {
     "trajectory": Family(
         measure_trajectory, TRAJECTORY, coordinates={"from_position": windows.STRETCHES}
     ),
-    "windows": Family(measure_windows, WINDOWS),
+    "windows": Family(measure_windows, WINDOW_QUANTITIES),
 }

@@ -44,16 +44,18 @@ def _fused(attention: str) -> Kernels:
     return Kernels((f"{attention}.query_key_value",), (inner,), f"{attention}.dense", outer)
 
 
-SPLIT, WHOLE = _each("self_attn.{}_proj"), ("query", "key", "value")
+SEPARATE_KERNELS, KERNEL_NAMES = _each("self_attn.{}_proj"), ("query", "key", "value")
 
 DEBERTA = Kernels(
     ("attention.self.in_proj",), ("intermediate.dense",), "attention.output.dense", "output.dense"
 )
-DEBERTA_V2 = DEBERTA._replace(attention=_each("attention.self.{}_proj", WHOLE))
-BERT = DEBERTA._replace(attention=_each("attention.self.{}", WHOLE))
+DEBERTA_V2 = DEBERTA._replace(attention=_each("attention.self.{}_proj", KERNEL_NAMES))
+BERT = DEBERTA._replace(attention=_each("attention.self.{}", KERNEL_NAMES))
 BLOOM = _fused("self_attention")
 DISTILBERT = Kernels(_each("attention.{}_lin"), ("ffn.lin1",), "attention.out_lin", "ffn.lin2")
-GATED = Kernels(SPLIT, ("mlp.gate_proj", "mlp.up_proj"), "self_attn.o_proj", "mlp.down_proj")
+GATED = Kernels(
+    SEPARATE_KERNELS, ("mlp.gate_proj", "mlp.up_proj"), "self_attn.o_proj", "mlp.down_proj"
+)
 GPT2 = Kernels(("attn.c_attn",), ("mlp.c_fc",), "attn.c_proj", "mlp.c_proj")
 GPTJ = Kernels(_each("attn.{}_proj"), ("mlp.fc_in",), "attn.out_proj", "mlp.fc_out")
 GPT_NEO = Kernels(
@@ -64,15 +66,15 @@ MODERNBERT = Kernels(("attn.Wqkv",), ("mlp.Wi",), "attn.Wo", "mlp.Wo")
 MPNET = Kernels(
     _each("attention.attn.{}"), ("intermediate.dense",), "attention.attn.o", "output.dense"
 )
-OPT = Kernels(SPLIT, ("fc1",), "self_attn.out_proj", "fc2")
-CLIP = Kernels(SPLIT, ("mlp.fc1",), "self_attn.out_proj", "mlp.fc2")
-PHI = Kernels(SPLIT, ("mlp.fc1",), "self_attn.dense", "mlp.fc2")
+OPT = Kernels(SEPARATE_KERNELS, ("fc1",), "self_attn.out_proj", "fc2")
+CLIP = Kernels(SEPARATE_KERNELS, ("mlp.fc1",), "self_attn.out_proj", "mlp.fc2")
+PHI = Kernels(SEPARATE_KERNELS, ("mlp.fc1",), "self_attn.dense", "mlp.fc2")
 PHI3 = Kernels(("self_attn.qkv_proj",), ("mlp.gate_up_proj",), "self_attn.o_proj", "mlp.down_proj")
-STARCODER2 = Kernels(SPLIT, ("mlp.c_fc",), "self_attn.o_proj", "mlp.c_proj")
+STARCODER2 = Kernels(SEPARATE_KERNELS, ("mlp.c_fc",), "self_attn.o_proj", "mlp.c_proj")
 
 DISENTANGLED = "its scores also hold products of contents and relative positions"
-CAPPED = "a cap (attn_logit_softcapping) bounds its scores"
-SINK = "a learned sink takes a share of each row"
+SCORE_CAP = "a cap (attn_logit_softcapping) bounds its scores"
+LEARNED_SINK = "a learned sink takes a share of each row"
 GATED_BIAS = "contents gate its bias by distance"
 
 
@@ -108,12 +110,12 @@ ADAPTERS = {
     "eurobert": _llama_like("EuroBert"),
     "falcon": Adapter("FalconDecoderLayer", "ln_f", score_exponent=0.5, kernels=BLOOM),
     "gemma": _llama_like("Gemma"),
-    "gemma2": _llama_like("Gemma2", extra_scores=CAPPED),
+    "gemma2": _llama_like("Gemma2", extra_scores=SCORE_CAP),
     "gemma3_text": _llama_like("Gemma3"),
     "gpt2": Adapter("GPT2Block", "ln_f", kernels=GPT2),
     "gpt_neo": Adapter("GPTNeoBlock", "ln_f", score_exponent=0.0, kernels=GPT_NEO),
     "gpt_neox": Adapter("GPTNeoXLayer", "final_layer_norm", kernels=GPT_NEOX),
-    "gpt_oss": _llama_like("GptOss", kernels=None, extra_scores=SINK),
+    "gpt_oss": _llama_like("GptOss", kernels=None, extra_scores=LEARNED_SINK),
     "gptj": Adapter("GPTJBlock", "ln_f", score_exponent=0.5, kernels=GPTJ),
     "granite": _llama_like("Granite"),
     "llama": _llama_like("Llama"),
@@ -149,7 +151,7 @@ ADAPTERS = {
 }
 UNKNOWN = Adapter(None)  # hidden_states are taken as reported, without queries and keys
 
-MODALITIES = {  # models of pictures or sound
+MEDIA_ADAPTERS = {  # models of pictures or sound
     "beit": Adapter("BeitLayer", "layernorm"),
     "clip_vision_model": Adapter("CLIPEncoderLayer", None),
     "deit": Adapter("DeiTLayer", "layernorm"),
@@ -175,10 +177,10 @@ def adapter_name(settings: Any) -> str:
     name = settings.model_type
     if name == "deberta-v2" and getattr(settings, "conv_kernel_size", 0):
         return f"{name}, convolution"  # changes the output of block 1: no entry
-    if name in MODALITIES and getattr(settings, "do_stable_layer_norm", False):
+    if name in MEDIA_ADAPTERS and getattr(settings, "do_stable_layer_norm", False):
         return f"{name}, norm first"
     return name
 
 
 def find_adapter(name: str) -> Adapter:
-    return (ADAPTERS | MODALITIES).get(name, UNKNOWN)
+    return (ADAPTERS | MEDIA_ADAPTERS).get(name, UNKNOWN)

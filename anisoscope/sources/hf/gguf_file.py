@@ -25,7 +25,7 @@ HARMLESS = {
     "rope.scaling.finetuned",
 }
 SCALING = "rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length"
-LINEAR = "rope.scale_linear"  # the factor, in older files
+LINEAR_SCALE = "rope.scale_linear"  # the factor, in older files
 # names of tokenizers (tokenizer.ggml.pre) that split text as GPT-2 does, and of those that split
 # off every digit before; from llama.cpp. transformers knows others, and splits the rest as GPT-2
 GPT2_SPLITS = {
@@ -136,11 +136,11 @@ def complete_settings(header: Header, settings: Any) -> None:
 def _scale_rope(keys: dict[str, Any], rope: dict[str, Any] | None) -> dict[str, Any] | None:
     """Remove the known keys of scaled frequencies from `keys` and apply them."""
     scaling = keys.get(SCALING[0], "linear")
-    factor = keys.get(SCALING[1], keys.get(LINEAR, 1.0))
+    factor = keys.get(SCALING[1], keys.get(LINEAR_SCALE, 1.0))
     if scaling not in ("none", "linear", "yarn") or (rope or {}).get("rope_type") != "default":
         return rope
     original = keys.get(SCALING[2], keys.get("context_length"))
-    for name in (*SCALING, LINEAR):
+    for name in (*SCALING, LINEAR_SCALE):
         keys.pop(name, None)
     if scaling == "none" or factor in (0.0, 1.0):
         return rope

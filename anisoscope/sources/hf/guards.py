@@ -13,7 +13,12 @@ from anisoscope.measurement.families.registry import quantities
 from anisoscope.measurement.panel import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import forward, residual_stream
-from anisoscope.sources.hf.layer_capture import LEAVE, AttentionCall, Listener, attention_scores
+from anisoscope.sources.hf.layer_capture import (
+    LEAVE_ATTENTION,
+    AttentionCall,
+    Listener,
+    attention_scores,
+)
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.token_windows import InputWindows
 from anisoscope.utils.errors import UserError
@@ -22,9 +27,9 @@ from anisoscope.utils.errors import UserError
 CLOSE = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 SAME = 1e-3  # tolerance of hidden states, relative: float16 may round in another order
 NEXT_TOKEN, MASKED_TOKEN = "next token", "masked tokens"
-SHOWN = "not checked: the model sees the token that it is to predict"
-SHORT = 32  # tokens of a window in checks that any window serves
-LEAST = 256  # tokens of which the loss is computed at least
+SEES_TARGET = "not checked: the model sees the token that it is to predict"
+CHECKED_TOKENS = 32  # tokens of a window in checks that any window serves
+LEAST_TOKENS = 256  # tokens of which the loss is computed at least
 MASKED = 0.15  # share of the tokens that a masked model must predict
 
 
@@ -40,7 +45,9 @@ def shorten(loaded: PretrainedModel, tokens_T: np.ndarray) -> np.ndarray:
 
     Some of those, such as BigBird, read a short window in another way than a long one.
     """
-    return tokens_T[:SHORT] if loaded.reads_text and loaded.adapter != UNKNOWN else tokens_T
+    return (
+        tokens_T[:CHECKED_TOKENS] if loaded.reads_text and loaded.adapter != UNKNOWN else tokens_T
+    )
 
 
 def check_final_norm(loaded: PretrainedModel, tokens_T: np.ndarray) -> str:
@@ -87,9 +94,9 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     """
     name, adapter, computed_in = loaded.class_name, loaded.adapter, loaded.attributes["computed_in"]
     if adapter == UNKNOWN:
-        raise UserError(f"{name} has no entry (docs/howto/adding.md); {LEAVE}")
+        raise UserError(f"{name} has no entry (docs/howto/adding.md); {LEAVE_ATTENTION}")
     if adapter.extra_scores:
-        raise UserError(f"{name}: {adapter.extra_scores}; {LEAVE}")
+        raise UserError(f"{name}: {adapter.extra_scores}; {LEAVE_ATTENTION}")
     with Listener(loaded, heads=True) as heard:
         forward(loaded, tokens_WT)
     close, furthest = CLOSE[computed_in], 0.0
@@ -106,7 +113,7 @@ def check_attention(loaded: PretrainedModel, tokens_WT: np.ndarray) -> tuple[Att
     if not furthest <= close:
         what = f"{name}: softmax of queries and keys differs from the model's own attention"
         why = f"in {computed_in} (another term, or rounding)"
-        raise UserError(f"{what} by {furthest:.2g} {why}; {LEAVE}")
+        raise UserError(f"{what} by {furthest:.2g} {why}; {LEAVE_ATTENTION}")
     return pattern, f"softmax of q and k is the model's own (eager) to {furthest:.0e}"
 
 
@@ -154,7 +161,7 @@ def check_bits_per_byte(
         none = "not checked: the file has no head that predicts tokens"
         return {"bits_per_byte": none, "bits_bound": bound}
     if task == NEXT_TOKEN and sees_later(loaded, windows.probe.tokens_GWT[0, 0]):
-        return {"bits_per_byte": SHOWN, "bits_of": SHOWN, "bits_bound": bound}
+        return {"bits_per_byte": SEES_TARGET, "bits_of": SEES_TARGET, "bits_bound": bound}
     bits_N = _token_bits(loaded, windows, batch_size, task)
     bits = float(bits_N.mean(dtype=np.float64)) * windows.tokens_per_byte
     if not bits < bound:
@@ -185,7 +192,7 @@ def _token_bits(
 ) -> np.ndarray:
     """Compute the bits of every scored token of some windows of the first batch."""
     all_WT = windows.probe.tokens_GWT[0]
-    read_WT = target_WT = all_WT[: max(len(all_WT) // 8, -(-LEAST // all_WT.shape[1]))]
+    read_WT = target_WT = all_WT[: max(len(all_WT) // 8, -(-LEAST_TOKENS // all_WT.shape[1]))]
     scored_WT = np.broadcast_to(np.append(~windows.fixed_T[1:], False), read_WT.shape)
     if task == NEXT_TOKEN:
         target_WT = np.roll(read_WT, -1, axis=1)

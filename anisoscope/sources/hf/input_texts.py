@@ -22,8 +22,8 @@ BREAK = "\n\n"  # separates joined texts
 LINE_ENDS = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at form feeds and U+2028
 LONGEST_NAME = 255  # bytes that a file system allows between two slashes
 LARGEST_FILE = 2**30  # bytes
-STREAM = 100_000_000  # characters that are read of texts without an end that is known
-WHOLE = 1_000_000  # characters up to which a text is read whole
+READ_OF_STREAMS = 100_000_000  # characters that are read of texts without an end that is known
+READ_WHOLE = 1_000_000  # characters up to which a text is read whole
 COLUMN = "text"
 
 
@@ -58,7 +58,7 @@ class Text:
 
         They have at least `characters` characters in all, and each has at most `piece`.
         """
-        needed = max(characters, WHOLE)
+        needed = max(characters, READ_WHOLE)
         if self.size <= needed:
             return self.content
         pieces_U = np.array([-(-len(block) // piece) for block in self.blocks])
@@ -83,7 +83,7 @@ def read_texts(texts: Any) -> Text:
     if not parts:
         raise UserError("texts are empty; pass at least one text")
     text = Text(f"{len(parts)} texts", parts, parts)
-    if not hasattr(texts, "__len__") and text.size > STREAM:
+    if not hasattr(texts, "__len__") and text.size > READ_OF_STREAMS:
         text.name = f"first {text.name}"
     return text
 
@@ -150,5 +150,5 @@ def _walk(texts: Any) -> Iterator[str]:
             raise UserError(f"{what}; decode it with errors='replace'") from error
         yield part
         size += len(part) + len(BREAK)
-        if endless and size > STREAM + 2 * len(BREAK):
+        if endless and size > READ_OF_STREAMS + 2 * len(BREAK):
             return

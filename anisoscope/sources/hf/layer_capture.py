@@ -17,7 +17,7 @@ from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.utils.errors import UserError
 
-LEAVE = "leave the family attention out"
+LEAVE_ATTENTION = "leave the family attention out"
 CAPTURE = "anisoscope"  # name under which the library calls the attention of a `Listener`
 PRODUCTS = ("matmul", "__matmul__", "bmm", "baddbmm")
 
@@ -122,7 +122,9 @@ class Listener(contextlib.ExitStack):
         if layers != blocks + 1:
             raise UserError(f"{name}: {layers} layers ran, {blocks + 1} were expected; {ENTRY}")
         if self.heads and (calls := len(self.calls)) != blocks:
-            raise UserError(f"{name}: attention ran {calls} times in {blocks} blocks; {LEAVE}")
+            raise UserError(
+                f"{name}: attention ran {calls} times in {blocks} blocks; {LEAVE_ATTENTION}"
+            )
 
     def _layer(self, x_BTD: Any) -> None:
         if x_BTD.ndim != 3:

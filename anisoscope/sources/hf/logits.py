@@ -18,7 +18,7 @@ from anisoscope.utils.errors import UserError
 
 FAMILY = "logit_lens"
 # root mean squares: far above a norm's epsilon, and near the root of epsilon
-LARGE, SMALL = 1e4, 1e-3
+LARGE_LOGIT, SMALL_MOVE = 1e4, 1e-3
 
 
 def missing_head(adapter: Adapter, name: str) -> str | None:
@@ -79,15 +79,22 @@ def _probe_norm(module: Any, width: int) -> dict[str, Any]:
         return {"kind": "none"}
     module, sign_D = copy.deepcopy(module).float().cpu(), torch.ones(width)
     sign_D[1::2] = -1.0
-    inputs = LARGE * sign_D, -LARGE * sign_D, SMALL * sign_D, LARGE * (sign_D + 1)
+    inputs = (
+        LARGE_LOGIT * sign_D,
+        -LARGE_LOGIT * sign_D,
+        SMALL_MOVE * sign_D,
+        LARGE_LOGIT * (sign_D + 1),
+    )
     with torch.no_grad():
         plus_D, minus_D, small_D, moved_D = module(torch.stack(inputs)[None])[0]
     shift_D, scale_D = (plus_D + minus_D) / 2, (plus_D - minus_D) / 2 * sign_D
-    share = float((small_D - shift_D).norm() / scale_D.norm())  # SMALL / sqrt(SMALL^2 + epsilon)
-    centers = bool((moved_D - plus_D).norm() < SMALL * plus_D.norm())
+    share = float(
+        (small_D - shift_D).norm() / scale_D.norm()
+    )  # SMALL_MOVE / sqrt(SMALL_MOVE^2 + epsilon)
+    centers = bool((moved_D - plus_D).norm() < SMALL_MOVE * plus_D.norm())
     return {
         "kind": "layer" if centers else "rms",
         "scale": scale_D.numpy(),
         "shift": shift_D.numpy(),
-        "epsilon": SMALL**2 * max(share**-2 - 1.0, 0.0),
+        "epsilon": SMALL_MOVE**2 * max(share**-2 - 1.0, 0.0),
     }

@@ -13,8 +13,8 @@ import xarray as xr
 from anisoscope import __version__
 from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.config.pretrained_config import (
-    ALONE,
     REVISIONS,
+    SINGLE_STEP,
     PretrainedConfig,
     WeightsConfig,
     check_pretrained,
@@ -39,7 +39,7 @@ from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.progress import report_stage
 from anisoscope.utils.settings import choose, once, replace
 
-NULLS = (*CLOUD_NULLS, "shuffled")
+MODEL_NULLS = (*CLOUD_NULLS, "shuffled")
 ARGUMENTS = {REVISIONS: "revision"}  # others have the last part of the setting's name
 
 
@@ -124,7 +124,7 @@ def join_settings(
     inputs, source, allowed = array_checks.VECTOR_INPUTS, "separate texts", CLOUD_NULLS
     if not separate:
         inputs, source = (*inputs, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
-        allowed = NULLS
+        allowed = MODEL_NULLS
     families = array_checks.choose_families(families, inputs, source=source)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     for null in nulls:
@@ -194,21 +194,21 @@ def measure_text(
     guards.check_window(loaded, config.window)
     with report_stage("measure_model: reading the text"):
         tokens = token_windows.needed_tokens(config, joined)
-        length = token_windows.CHARACTERS * config.window
-        pieces = text.draw(token_windows.CHARACTERS * tokens, length, measure.seed)
+        length = token_windows.CHARACTERS_PER_TOKEN * config.window
+        pieces = text.draw(token_windows.CHARACTERS_PER_TOKEN * tokens, length, measure.seed)
         windows = cut_token_windows(pieces, tokenizer, config, joined, "the text")
     if len(pieces) < text.size:
         share = f"{len(pieces):,} of {text.size:,} characters, in pieces from random places"
         windows = windows._replace(attributes=windows.attributes | {"text_read": share})
     plan = Plan(config, measure, windows, text, config.pretrained.name, printed=False)
     check_revision(plan, loaded)
-    raw = measure_revision(plan, loaded, ALONE, last=True)
+    raw = measure_revision(plan, loaded, SINGLE_STEP, last=True)
     del raw.attrs["config"]  # it names a text that was not read
     bits, bound = raw.attrs["bits_per_byte"], guards.bits_bound(windows)
     raw.attrs |= {"seed": measure.seed, "window": config.window, "anisoscope": __version__}
     raw.attrs["bits_bound"] = bound
-    table, _ = join.join_steps({ALONE: raw}, measure.families, measure.nulls)
-    join.mark_noise(table, json.loads(raw.attrs[join.NOISE]))
+    table, _ = join.join_steps({SINGLE_STEP: raw}, measure.families, measure.nulls)
+    join.mark_noise(table, json.loads(raw.attrs[join.NOISE_FLOOR]))
     if not isinstance(bits, str) and not bits < bound:
         who = "the model" if revision is None else f"revision {revision}"
         warnings.warn(

@@ -25,11 +25,15 @@ from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 
 TEXT_MODALITIES = ("text", "characters")
-CHARACTERS = ("canine", "character_bert", "manta")  # model types; ByT5 is known by its tokenizer
+CHARACTER_MODELS = (
+    "canine",
+    "character_bert",
+    "manta",
+)  # model types; ByT5 is known by its tokenizer
 # modality by the model's main input
-MODALITIES = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
+MODALITY_OF_INPUT = {"pixel_values": "vision", "input_values": "speech", "input_features": "speech"}
 # Settings that may change at any time: models may be added, and each keeps its own record.
-FREE = revision_sweep.FREE | {"models": (), "listed": {}, "audio": None, "images": None}
+FREE_OF_MODELS = revision_sweep.FREE | {"models": (), "listed": {}, "audio": None, "images": None}
 
 
 def measure_models(
@@ -48,7 +52,7 @@ def measure_models(
         reads_text = any(about["modality"] in TEXT_MODALITIES for about in models.values())
         # loaded once for all models of text
         corpus = texts.load_corpus(config.data, config.window) if reads_text else None
-        folder.claim_folder(root, replace(config, FREE), new=True)
+        folder.claim_folder(root, replace(config, FREE_OF_MODELS), new=True)
         with folder.locked_folder(root):
             path, advice = root / TABLE, "move it away to name the models again"
             known = read_json(path, advice) if path.exists() else {}
@@ -100,9 +104,9 @@ def describe_listed(config: ModelsConfig, label: str, name: str) -> dict[str, st
         settings = load_model.read_settings(location)
         tasks = map(guards.head_task, settings.architectures or ())
         traits = {"kind": "decoder" if guards.NEXT_TOKEN in tasks else "encoder"}
-        traits["modality"] = MODALITIES.get(load_model.main_input(settings), "text")
+        traits["modality"] = MODALITY_OF_INPUT.get(load_model.main_input(settings), "text")
         tokenizer = getattr(settings, "tokenizer_class", None) or ""
-        if settings.model_type in CHARACTERS or "ByT5" in tokenizer:
+        if settings.model_type in CHARACTER_MODELS or "ByT5" in tokenizer:
             traits["modality"] = "characters"
         if model.pretrained.device_map is None:
             _check_memory(name, settings, model.pretrained.dtype)

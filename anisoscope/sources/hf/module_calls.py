@@ -18,15 +18,21 @@ from torch import nn
 from anisoscope.sources.hf import padding_masks
 from anisoscope.sources.recording.recorded_passes import Sequences, as_booleans, check_mask
 
-TOKENS = ("input_ids", "inputs_embeds")  # arguments (batch, tokens, …)
+TOKEN_ARGUMENTS = ("input_ids", "inputs_embeds")  # arguments (batch, tokens, …)
 # arguments (batch, …), with an unknown number of tokens
-OTHERS = ("pixel_values", "input_values", "input_features")
+MEDIA_ARGUMENTS = ("pixel_values", "input_values", "input_features")
 CACHES = ("past_key_values", "cache_params", "mems", "state")
 PACKED = ("cu_seq_lens_q", "seq_idx")  # arguments of rows that pack several documents
-LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
-SEQUENTIAL = (nn.Transformer, nn.TransformerEncoder, nn.TransformerDecoder, nn.RNNBase, *LAYERS)
+TORCH_LAYERS = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer, nn.MultiheadAttention)
+SEQUENTIAL = (
+    nn.Transformer,
+    nn.TransformerEncoder,
+    nn.TransformerDecoder,
+    nn.RNNBase,
+    *TORCH_LAYERS,
+)
 # padding masks of PyTorch's own classes
-SOURCES = {"src": "src_key_padding_mask", "tgt": "tgt_key_padding_mask"}
+PADDING_ARGUMENTS = {"src": "src_key_padding_mask", "tgt": "tgt_key_padding_mask"}
 
 
 def batch_first(module: nn.Module) -> bool:
@@ -48,13 +54,13 @@ class ModuleCall:
         tensors = {k: x for k, x in self.arguments.items() if isinstance(x, torch.Tensor)}
         self.first = next((x for x in tensors.values() if x.ndim), None)
         self.embedded: list[tuple[torch.Tensor, int]] = []  # ids looked up in it, padding_idx
-        sequence_inputs = SOURCES if isinstance(module, SEQUENTIAL) else ()
-        names = (*TOKENS, *OTHERS, *sequence_inputs)
+        sequence_inputs = PADDING_ARGUMENTS if isinstance(module, SEQUENTIAL) else ()
+        names = (*TOKEN_ARGUMENTS, *MEDIA_ARGUMENTS, *sequence_inputs)
         self.inputs = {name: tensors[name] for name in names if name in tensors}
         self.found: dict[tuple[int, ...], Sequences] = {}  # by shape of the vectors
         # whether its arguments belong to several sequences
         self.two_sided = "decoder_input_ids" in parameters
-        texts = len(self.inputs.keys() & {*TOKENS})
+        texts = len(self.inputs.keys() & {*TOKEN_ARGUMENTS})
         self.splits = self.two_sided or 0 < texts < len(self.inputs)
         # now: the pass itself fills the cache
         self.continues = texts > 0 and any(_is_filled(self.arguments.get(key)) for key in CACHES)
@@ -64,11 +70,11 @@ class ModuleCall:
         for name, x in self.inputs.items():
             if x.is_nested:
                 return None
-            if name in SOURCES and x.ndim < 3:
+            if name in PADDING_ARGUMENTS and x.ndim < 3:
                 return 1, len(x)
-            if name in SOURCES:
+            if name in PADDING_ARGUMENTS:
                 return tuple(x.shape[:2]) if batch_first(self.module) else (x.shape[1], x.shape[0])
-            if name in OTHERS or any(other in self.inputs for other in OTHERS):
+            if name in MEDIA_ARGUMENTS or any(other in self.inputs for other in MEDIA_ARGUMENTS):
                 return tuple(x.shape[:1])
             lead = x.shape[: x.ndim - (name == "inputs_embeds")]
             return int(np.prod(lead[:-1])), lead[-1]  # as where choices are flattened
@@ -103,8 +109,8 @@ class ModuleCall:
 
         A mask of another shape, as layers get, is an error where the call is `strict`.
         """
-        for source in SOURCES.keys() & self.inputs.keys():
-            padding = self.arguments.get(SOURCES[source])
+        for source in PADDING_ARGUMENTS.keys() & self.inputs.keys():
+            padding = self.arguments.get(PADDING_ARGUMENTS[source])
             return None if padding is None else ~padding_masks.as_padding(padding, lead, name)
         mask = self.arguments.get("attention_mask")
         if mask is not None and not isinstance(mask, torch.Tensor):
@@ -179,7 +185,7 @@ def _linked(known: list[ModuleCall], lead: tuple[int, ...]) -> list[ModuleCall]:
     chain = known[-1:]
     for call in reversed(known[:-1]):
         inner = chain[-1]
-        if inner.inputs.keys() & SOURCES.keys() or not inner.reads_of(call):
+        if inner.inputs.keys() & PADDING_ARGUMENTS.keys() or not inner.reads_of(call):
             break
         own, outer = inner.shape(), call.shape()
         if own != outer:

@@ -14,7 +14,7 @@ from anisoscope.sources.recording.recorded_passes import as_booleans, check_mask
 
 # names of masks of tokens whose two values may mean either
 UNCLEAR = ("mask", "attn_mask", "input_mask", "seq_mask", "src_mask", "token_mask", "valid_mask")
-ADVICE = "pass attention_mask, 1 at tokens and 0 at padding, or the arrays to Recorder.add"
+MASK_ADVICE = "pass attention_mask, 1 at tokens and 0 at padding, or the arrays to Recorder.add"
 
 
 def as_padding(padding: torch.Tensor, lead: tuple[int, ...], name: str) -> np.ndarray:
@@ -54,7 +54,7 @@ def named_mask(
         if len(found) == 1:
             return found[0]
         if name in UNCLEAR:
-            raise ValueError(f"which value of {name} is padding is unknown; {ADVICE}")
+            raise ValueError(f"which value of {name} is padding is unknown; {MASK_ADVICE}")
     return None
 
 
@@ -68,7 +68,9 @@ def embedded_mask(
         if tuple(ids.shape) == lead:
             masks.append(~_end_runs((ids == padding_idx).cpu().numpy()))
     if any(not np.array_equal(mask, masks[0]) for mask in masks):
-        raise ValueError(f"embeddings look up several inputs, each with other padding; {ADVICE}")
+        raise ValueError(
+            f"embeddings look up several inputs, each with other padding; {MASK_ADVICE}"
+        )
     return masks[0] if masks else None
 
 

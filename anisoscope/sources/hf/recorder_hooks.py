@@ -22,8 +22,8 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from anisoscope.sources.hf.module_calls import (
-    LAYERS,
     SEQUENTIAL,
+    TORCH_LAYERS,
     ModuleCall,
     batch_first,
     find_sequences,
@@ -32,8 +32,8 @@ from anisoscope.sources.recording.recorded_passes import Pass
 from anisoscope.utils.errors import UserError
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-NORMS = (nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm)  # of (batch, channels, time) too
-CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, *NORMS)
+CHANNEL_NORMS = (nn.BatchNorm1d, nn.InstanceNorm1d, nn.GroupNorm)  # of (batch, channels, time) too
+CHANNELS_FIRST = (nn.Conv1d, nn.ConvTranspose1d, nn.MaxPool1d, nn.AvgPool1d, *CHANNEL_NORMS)
 
 
 def find_modules(model: nn.Module, hook_points: Any) -> dict[str, nn.Module]:
@@ -202,7 +202,9 @@ class PassHooks:
 
     def leave_channels(self, module: nn.Module, args: tuple, output: Any) -> None:
         """Note the shape of an output (batch, channels, time), or without a batch."""
-        norm = isinstance(module, NORMS) and getattr(output, "ndim", 0) == 2  # (batch, channels)
+        norm = (
+            isinstance(module, CHANNEL_NORMS) and getattr(output, "ndim", 0) == 2
+        )  # (batch, channels)
         if self.current is not None and isinstance(output, torch.Tensor) and not norm:
             self.local.channels_first.add(tuple(output.shape))
 
@@ -245,7 +247,7 @@ class PassHooks:
 
             before(model, self.begin, prepend=True)
             for part in model.modules():
-                if isinstance(part, LAYERS):
+                if isinstance(part, TORCH_LAYERS):
                     before(part, self.enter_layer, with_kwargs=True)
                     after(part, self.leave_layer)
                 if isinstance(part, nn.Embedding) and part.padding_idx is not None:

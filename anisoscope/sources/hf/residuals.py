@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.comparison_family import KINDS
+from anisoscope.measurement.families.comparison_family import SIMILARITIES
 from anisoscope.measurement.quantity import Values
 
 COMPARED = ("previous", "last")
-PREVIOUS = "step that cka_previous and neighbor_overlap_previous compare with; -1: none"
+PREVIOUS_REVISION = "step that cka_previous and neighbor_overlap_previous compare with; -1: none"
 
 
 def compared_steps(steps: list[int], step: int) -> tuple[int, int]:
@@ -63,7 +63,7 @@ class Residuals:
         """Write NaN for comparisons with a revision that does not exist."""
         missing = COMPARED if not self.compare else COMPARED[: step == self.steps[0]]
         for measured in values.values():
-            for index in (index for index in KINDS if f"{index}_layers" in measured):
+            for index in (index for index in SIMILARITIES if f"{index}_layers" in measured):
                 batch, positions, layer, _, replicate = measured[f"{index}_layers"].shape
                 nothing = np.full((batch, positions, layer, replicate), np.nan)
                 measured |= {f"{index}_{name}": nothing for name in missing}
@@ -74,5 +74,5 @@ class Residuals:
         if not self.compare:
             return table
         others = compared_steps(self.steps, step)
-        previous = xr.DataArray(others[0], attrs={"long_name": PREVIOUS})
+        previous = xr.DataArray(others[0], attrs={"long_name": PREVIOUS_REVISION})
         return table.assign(previous_step=previous).assign_attrs(compared_with=str(others))

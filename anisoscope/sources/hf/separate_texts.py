@@ -38,9 +38,9 @@ from anisoscope.utils.progress import progress_bar, report_stage
 # mean over the tokens of a text; its last token; its first token, a special one
 POOLS = ("mean", "last", "cls")
 OFFERED = 2  # positions drawn per position measured
-LONGEST = 64  # characters that are read of a text for each token of the window
+LONGEST_TOKEN = 64  # characters that are read of a text for each token of the window
 PADDED = 1e-4  # how far padding may move a vector, relative to its length
-TOKENS = "tokens"  # vectors of picked tokens, beside those of pools
+TOKEN_VECTORS = "tokens"  # vectors of picked tokens, beside those of pools
 
 
 class Tokens(NamedTuple):
@@ -98,7 +98,7 @@ def draw_texts(
     points, special = measure.points * measure.batches, config.special_tokens
     end = special_frame(tokenizer)[1] if special else []
     for number in np.random.default_rng(measure.seed).permutation(len(parts)):
-        part = parts[number][: LONGEST * config.window]
+        part = parts[number][: LONGEST_TOKEN * config.window]
         tokens = tokenizer(part, add_special_tokens=special, verbose=False)["input_ids"]
         if len(tokens) < joined:
             empty += 1
@@ -157,7 +157,7 @@ def read_text_vectors(
 ) -> dict[str, np.ndarray]:
     """Read the vectors of positions `rows_M`, and of each text under each pool.
 
-    A pass has `most` tokens. Return {TOKENS or pool: (layer, position or text, D) in float32}.
+    A pass has `most` tokens. Return {TOKEN_VECTORS or pool: (layer, position or text, D) in float32}.
     UserError where a number is not finite.
     """
     vectors: dict[str, np.ndarray] = {}
@@ -168,12 +168,12 @@ def read_text_vectors(
         if not vectors:
             shape = len(layers), len(tokens.ids), layers[0].shape[-1]
             vectors = {pool: np.empty(shape, np.float32) for pool in pools}
-            vectors[TOKENS] = np.empty((shape[0], len(rows_M), shape[2]), np.float32)
+            vectors[TOKEN_VECTORS] = np.empty((shape[0], len(rows_M), shape[2]), np.float32)
         for (n, x_BTD), (b, u) in itertools.product(enumerate(layers), enumerate(text_B)):
             x_TD = x_BTD[b, : tokens.count_U[u]]
             check_finite_activations(x_TD, loaded, f"the residual stream of layer {n}")
             slots = slice(*np.searchsorted(text_M, (u, u + 1)))
-            vectors[TOKENS][n, slots] = x_TD[position_M[slots]]
+            vectors[TOKEN_VECTORS][n, slots] = x_TD[position_M[slots]]
             for pool in pools:
                 ends = {"last": -1, "cls": 0}
                 vectors[pool][n, u] = x_TD.mean(0) if pool == "mean" else x_TD[ends[pool]]
@@ -237,10 +237,10 @@ def measure_vectors(
     options |= {"families": measure.families, "nulls": measure.nulls}
     tables = {}
     for name, row_M in picks.items():
-        x_NMD = [*vectors[TOKENS][:, np.searchsorted(rows_M, row_M)]]
+        x_NMD = [*vectors[TOKEN_VECTORS][:, np.searchsorted(rows_M, row_M)]]
         points = {"clusters": tokens.text_N[row_M], "token_positions": tokens.position_N[row_M]}
         tables[name] = arrays.measure(x_NMD, **points, **options)
-    for pool in (name for name in vectors if name != TOKENS):
+    for pool in (name for name in vectors if name != TOKEN_VECTORS):
         x_NUD = [*vectors[pool][:, : measure.points * measure.batches]]
         tables[pool] = arrays.measure(x_NUD, **options)
     return arrays.join_positions(tables)

@@ -14,8 +14,8 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import SettingError
 
 SPACE = "Ġ"  # as byte-level tokenizers write it
-BYTES = 3, 258  # the first and last token of a byte in ByT5
-FAR = 10**9  # larger than any distance of two positions
+BYTE_TOKENS = 3, 258  # the first and last token of a byte in ByT5
+NO_POSITION = 10**9  # larger than any distance of two positions
 # chunk -> the byte after the token at every position; 0: a token without text
 Ends = Callable[[bytes], np.ndarray]
 
@@ -99,7 +99,7 @@ def byte_ends(chunk: bytes, ids: list[int]) -> np.ndarray:
 
     No end is known of a chunk that spells a special token.
     """
-    is_byte = np.array([BYTES[0] <= number <= BYTES[1] for number in ids])
+    is_byte = np.array([BYTE_TOKENS[0] <= number <= BYTE_TOKENS[1] for number in ids])
     ends = np.where(is_byte, np.cumsum(is_byte), 0)
     return ends if is_byte.sum() == len(chunk) else np.zeros_like(ends)
 
@@ -133,5 +133,5 @@ def points_elsewhere(
             others = np.flatnonzero(chunk_M != chunk)
         distance = np.abs(place_M[others][None] - place_M[here][:, None])
         unlike = (place_M[others] == 0)[None] != (place_M[here] == 0)[:, None]
-        other_M[here] = others[(distance + FAR * unlike).argmin(1)]
+        other_M[here] = others[(distance + NO_POSITION * unlike).argmin(1)]
     return other_M

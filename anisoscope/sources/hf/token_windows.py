@@ -16,12 +16,12 @@ from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, make_pro
 from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.settings import replace
 
-LONGEST = 8_000_000  # bytes of the validation split that are read
+LONGEST_SPLIT = 8_000_000  # bytes of the validation split that are read
 SAMPLE = 1_000_000  # characters for the estimate of token length
-ENDS = 6  # bytes of characters cut at the two ends of a split, at most three each
-CHARACTERS = 16  # of a text that are read for each token needed
-UNKNOWN = 0.1  # share of unknown tokens above which tokenizer and text do not match
-SPLIT = "the validation split"
+CUT_BYTES = 6  # bytes of characters cut at the two ends of a split, at most three each
+CHARACTERS_PER_TOKEN = 16  # of a text that are read for each token needed
+MOST_UNKNOWN = 0.1  # share of unknown tokens above which tokenizer and text do not match
+VALIDATION_SPLIT = "the validation split"
 SPECIAL = "without_special"  # a third set of positions, where special tokens occur
 
 
@@ -48,9 +48,9 @@ class InputWindows(NamedTuple):
 
 def validation_text(corpus: Corpus) -> str:
     """Decode the validation split; bytes that are not UTF-8 are dropped and reported."""
-    content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST]].tobytes()
+    content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST_SPLIT]].tobytes()
     text = content.decode(errors="ignore")
-    if (lost := len(content) - len(text.encode())) > ENDS:
+    if (lost := len(content) - len(text.encode())) > CUT_BYTES:
         print(f"{lost:,} of {len(content):,} bytes are not UTF-8 and left out")
     return text
 
@@ -80,7 +80,7 @@ def cut_token_windows(
     tokenizer: Any,
     config: PretrainedConfig,
     tokens_per_position: int = 1,
-    name: str = SPLIT,
+    name: str = VALIDATION_SPLIT,
 ) -> InputWindows:
     """Cut windows of tokens, as sources/evaluation_windows.py does for our own models.
 
@@ -165,7 +165,7 @@ def check_unknown(ids_N: np.ndarray, tokenizer: Any) -> float:
     """Return the share of unknown tokens; UserError where it is too large."""
     unknown = unknown_token(tokenizer)
     share = float((ids_N == unknown).mean()) if unknown is not None and ids_N.size else 0.0
-    if share > UNKNOWN:
+    if share > MOST_UNKNOWN:
         what = f"{share:.0%} of the text are unknown to the tokenizer"
         raise UserError(f"{what}; pass the model's tokenizer, or another text")
     return share

@@ -17,7 +17,7 @@ import transformers
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import ALONE, PretrainedConfig
+from anisoscope.config.pretrained_config import SINGLE_STEP, PretrainedConfig
 from anisoscope.data.corpus import Corpus
 from anisoscope.sources import two_models
 from anisoscope.sources.hf import guards, load_model
@@ -212,7 +212,7 @@ def compare_pretrained(
             loaded, tokenizer = open_model(model, revision, None, config)
             name = loaded.attributes["pretrained"]
             names.append(name if revision is None else f"{name}@{revision}")
-            sides.append(make_side(name, loaded, tokenizer, corpus, config, ALONE))
+            sides.append(make_side(name, loaded, tokenizer, corpus, config, SINGLE_STEP))
             modes.enter_context(evaluation_mode(loaded))
         pair = pair_sides(tuple(names), tuple(sides))
         labels = labels or tuple(pathlib.Path(name).resolve().name for name in names)

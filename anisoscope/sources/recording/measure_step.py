@@ -31,7 +31,7 @@ from anisoscope.utils.settings import LARGEST_SEED
 
 MADE_BY = "anisoscope.measure_step"
 TABLES = "measurements"
-FOLDS = 8
+STEP_FOLDS = 8
 
 
 def measure_step(
@@ -78,7 +78,7 @@ def measure_step(
     if not whole or not 0 <= step <= LARGEST_SEED:
         raise ValueError(f"step is {step!r}; pass a whole number from 0 to {LARGEST_SEED}")
     kinds = array_checks.VECTOR_INPUTS
-    settings = array_checks.make_settings(families, kinds, nulls, FOLDS, seed)
+    settings = array_checks.make_settings(families, kinds, nulls, STEP_FOLDS, seed)
     root, positions, recorder = user_path(folder), None, x if isinstance(x, Recorder) else None
     with as_value_error(), lock_folder(root), library_call():
         tables = read_other_steps(root, int(step))
@@ -124,7 +124,7 @@ def _measure(
     vectors: array_checks.Vectors, step: int, run: str, settings: MeasureConfig
 ) -> xr.Dataset:
     """Make the table of replicates of a step."""
-    chunks = cut_chunks(vectors, 1, FOLDS, settings.seed)
+    chunks = cut_chunks(vectors, 1, STEP_FOLDS, settings.seed)
     values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
     attributes |= {"config": "{}", "anisoscope": anisoscope.__version__}
     raw = arrays.raw_table(values, attributes).assign_coords(step=step)

@@ -20,7 +20,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.metrics.convert import ArrayLike
-from anisoscope.sources.array_checks import FEWEST
+from anisoscope.sources.array_checks import FEWEST_POINTS
 from anisoscope.sources.recording.host_calls import send
 from anisoscope.sources.recording.recorded_passes import (
     Pass,
@@ -48,8 +48,8 @@ class Recorder:
     """
 
     def __init__(self, model: Any, hook_points: Any, to: Any, points: int, seed: int):
-        if points < FEWEST:
-            raise ValueError(f"points is {points}; at least {FEWEST} are needed")
+        if points < FEWEST_POINTS:
+            raise ValueError(f"points is {points}; at least {FEWEST_POINTS} are needed")
         self.to = None if to is None else files.user_path(to)
         if self.to is not None:
             _check_new(self.to)

@@ -28,15 +28,15 @@ from anisoscope.subspaces.tangent_gradients import (
     stream_basis,
 )
 from anisoscope.subspaces.tangent_quantities import FITS
-from anisoscope.training.objective import KEPT, MASKED_SHARE, REPLACED
+from anisoscope.training.objective import KEPT_SHARE, MASKED_SHARE, REPLACED_SHARE
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 
-WIDTH = "the model's width of {}"
-NO_STEP = "NaN: it needs the state of the optimizer, which no file of weights has"
-INPUT = {
+SAME_WIDTH = "the model's width of {}"
+NO_OPTIMIZER = "NaN: it needs the state of the optimizer, which no file of weights has"
+TANGENT_INPUT = {
     guards.NEXT_TOKEN: "validation windows (predicts the next token)",
     guards.MASKED_TOKEN: f"validation windows (predicts masked tokens, {MASKED_SHARE:.0%})",
 }
@@ -56,7 +56,7 @@ def find_task(config: PretrainedConfig) -> str:
         reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"
     if reason:
         raise UserError(f"tangents.enabled: {reason}; leave it out")
-    check_settings(config.tangents, settings.hidden_size, WIDTH.format(settings.hidden_size))
+    check_settings(config.tangents, settings.hidden_size, SAME_WIDTH.format(settings.hidden_size))
     return task
 
 
@@ -92,8 +92,8 @@ def choose_text_windows(
         chosen_WT = (rng.random(text_WT.shape) < MASKED_SHARE) & ~fixed_T
         other_WT = rng.choice(np.flatnonzero(windows.counts_V), text_WT.shape)
         how_WT = rng.random(text_WT.shape)
-        input_WT = np.where(how_WT < 1 - KEPT, other_WT.astype(text_WT.dtype), text_WT)
-        input_WT = np.where(how_WT < 1 - KEPT - REPLACED, windows.mask_token, input_WT)
+        input_WT = np.where(how_WT < 1 - KEPT_SHARE, other_WT.astype(text_WT.dtype), text_WT)
+        input_WT = np.where(how_WT < 1 - KEPT_SHARE - REPLACED_SHARE, windows.mask_token, input_WT)
         input_WT = np.where(chosen_WT, input_WT, text_WT).astype(np.int32)
         batch = input_WT, text_WT, chosen_WT.astype(np.float32)
     with np.errstate(divide="ignore"):  # tokens that do not occur in the text
@@ -110,7 +110,7 @@ def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
     folder.claim_folder(source.root, replace(config, revision_sweep.FREE), new=False)
     with folder.locked_folder(source.root):
         facts = study.facts
-        check_settings(config.tangents, study.width, WIDTH.format(facts["full_width"]))
+        check_settings(config.tangents, study.width, SAME_WIDTH.format(facts["full_width"]))
         removed = "removed" if study.width < facts["full_width"] else "kept"
         share = f"share of the gradient {facts['largest_ones_share']:.1g}"
         print(f"{source.name}: vector of ones: {removed} ({share})")
@@ -178,11 +178,11 @@ class RevisionStudy(tangent_stage.Study):
             "model": measured["model"],
             "steps": max(self.steps),
             "provenance": f"{measured['provenance']}; {sample['sample']}",
-            "input": INPUT[self.task],
+            "input": TANGENT_INPUT[self.task],
             "types": "token",
             "frequency": "of tokens in the validation split that is read",
             "batches": 1,
-            "single_step": NO_STEP,
+            "single_step": NO_OPTIMIZER,
         }
 
     @functools.cached_property

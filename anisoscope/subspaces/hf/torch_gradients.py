@@ -26,7 +26,7 @@ from anisoscope.subspaces.tangent_gradients import WRITING, Gradients, Rows, Tan
 from anisoscope.subspaces.tangent_quantities import MATRICES
 from anisoscope.utils.errors import UserError
 
-LEAVE = "leave tangents.enabled out"
+LEAVE_TANGENTS = "leave tangents.enabled out"
 # in shares of a random direction: a smaller share along the vector of ones is rounding
 ZERO = 1e-3
 Matrices = dict[str, list[list[Any]]]  # by block, the modules whose rows are stacked
@@ -128,7 +128,7 @@ def _forward(loaded: PretrainedModel, windows: TangentWindows, part: Part) -> tu
     streams = heard.layers
     if changed := [n for n, x_BTD in enumerate(streams) if x_BTD._version != versions[n]]:
         what = f"{loaded.class_name} changes layer {changed[0]} in place: no gradient"
-        raise UserError(f"{what}; {LEAVE}")
+        raise UserError(f"{what}; {LEAVE_TANGENTS}")
     targets_BT = _tensor(windows.targets_JWT, part, logits_BTV).long()
     return streams, torch.nn.functional.cross_entropy(
         logits_BTV.transpose(1, 2), targets_BT, reduction="none"
@@ -148,7 +148,7 @@ def _backward(
     derivatives = torch.autograd.grad(loss, [*streams, *weights], allow_unused=True)
     if unused := [n for n, slope in enumerate(derivatives[: len(streams)]) if slope is None]:
         what = f"{loaded.class_name}: the loss does not depend on layer {unused[0]}"
-        raise UserError(f"{what} in torch's graph; {LEAVE}")
+        raise UserError(f"{what} in torch's graph; {LEAVE_TANGENTS}")
     return [
         torch.zeros_like(x) if slope is None else slope
         for x, slope in zip([*streams, *weights], derivatives, strict=True)

@@ -12,7 +12,7 @@ from anisoscope.measurement.panel import MEASURED
 from anisoscope.results import joined_files
 from anisoscope.sources import activations
 from anisoscope.sources.hf import guards, measure_model
-from anisoscope.sources.hf.adapters import ADAPTERS, MODALITIES, UNKNOWN, adapter_name
+from anisoscope.sources.hf.adapters import ADAPTERS, MEDIA_ADAPTERS, UNKNOWN, adapter_name
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
 from anisoscope.sources.hf.revision import visible_sets
 from anisoscope.sources.hf.revision_sweep import drop_unmeasurable
@@ -46,7 +46,7 @@ def test_block_outputs_and_attention_are_the_model_s_own(name):
 
 def test_every_entry_has_a_row():
     adapters = {name: build(name).adapter for name in ROWS}
-    assert {adapters[name] for name in ROWS if name not in TEXT} == set(MODALITIES.values())
+    assert {adapters[name] for name in ROWS if name not in TEXT} == set(MEDIA_ADAPTERS.values())
     types = {build(name).model.config.model_type for name in TEXT}
     assert types >= set(ADAPTERS) - {"clip"}  # its tower of text has a row
     assert adapters["HuBERT"] != adapters["HuBERT, large"]

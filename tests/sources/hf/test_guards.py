@@ -102,7 +102,9 @@ def test_the_bits_of_a_masked_model_are_its_loss_at_masked_tokens():
 
 def test_what_has_no_loss_says_so():
     full = tiny_models.loaded("llama", is_causal=False)
-    assert guards.check_bits_per_byte(full, windows(), 8, None)["bits_per_byte"] == guards.SHOWN
+    assert (
+        guards.check_bits_per_byte(full, windows(), 8, None)["bits_per_byte"] == guards.SEES_TARGET
+    )
     assert not guards.sees_later(tiny_models.loaded("llama"), TOKENS[0])
     with pytest.raises(UserError, match="sees the tokens that it is to predict"):
         logits.check_logits(full, logits.make_unembedding(full), TOKENS[0])

@@ -95,14 +95,14 @@ def test_texts_that_cannot_be_read_are_refused_at_once(tmp_path, monkeypatch):
 
 
 def test_a_stream_without_an_end_is_read_to_a_limit(monkeypatch):
-    monkeypatch.setattr(input_texts, "STREAM", 30)
+    monkeypatch.setattr(input_texts, "READ_OF_STREAMS", 30)
     text = read_texts({"text": f"row {n}"} for n in iter(int, 1))
     assert (text.name, text.parts) == ("first 5 texts", ["row 0"] * 5)
 
 
 def test_of_a_long_text_pieces_from_everywhere_are_read(monkeypatch):
     """Each line names its place; a digest is that of the whole."""
-    monkeypatch.setattr(input_texts, "WHOLE", 400)
+    monkeypatch.setattr(input_texts, "READ_WHOLE", 400)
     lines = [f"{n:09d}" for n in range(1000)]
     text, joined = read_texts(lines), read_texts("\n\n".join(lines))
     assert text.sha256 == joined.sha256

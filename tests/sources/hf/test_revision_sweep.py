@@ -29,7 +29,7 @@ def test_all_that_it_writes_has_a_checksum(training, swept):
     left = {
         x for x in written - {*checksums.read_checksums(workdir)} if not x.startswith("figures/")
     }
-    assert left == {".lock", "report.html", checksums.NAME}
+    assert left == {".lock", "report.html", checksums.CHECKSUMS}
 
 
 def test_revisions_are_steps_of_one_run(swept):

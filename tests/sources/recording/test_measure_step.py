@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import anisoscope
-from anisoscope.plot.draw import RUNS
+from anisoscope.plot.draw import RUN_FIGURES
 from anisoscope.plot.run_tables import Run
 
 QUICK = {"families": "similarity", "nulls": ()}
@@ -35,7 +35,7 @@ def test_a_table_a_step_is_read_by_the_figures_over_training(tmp_path):
     mean = table.anisotropy_over_blocks
     np.testing.assert_allclose(mean, table.anisotropy.mean("layer").where(mean.notnull()), rtol=0.2)
     assert "mean over all layers" in mean.attrs["long_name"]
-    figure = RUNS["geometry_over_training"]({"mine": Run(table, [])})
+    figure = RUN_FIGURES["geometry_over_training"]({"mine": Run(table, [])})
     assert figure.axes[0].lines[0].get_xdata().tolist() == [0, 10, 20]
 
 
