@@ -52,7 +52,7 @@ def estimate(points_PD: np.ndarray) -> dict[str, float]:
 
 
 def draw(frame: pd.DataFrame) -> Figure:
-    figure = style.new_figure(style.PAGE, 2.6)
+    figure = style.new_figure(style.PAGE_WIDTH, 2.6)
     axes = figure.subplots(1, len(ESTIMATES))
     for ax, (column, title) in zip(axes, ESTIMATES.items(), strict=True):
         for cloud, color in CLOUDS.items():
