@@ -2,6 +2,7 @@
 
 anisoscope.metrics.twonn(x)                        a number from a matrix
 anisoscope.measure(x, clusters=sentence_of_each)   a table with intervals and null models
+anisoscope.measure_points(x)                       a number for each point: norm, cosine, dimension
 anisoscope.compare(x, y, clusters)                 every layer of a model with every layer of another
 anisoscope.measure_attention(q, k, mask="causal")  a table of queries, keys and attention
 anisoscope.measure_model("gpt2", texts)            a table of a pretrained model
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from anisoscope.results.frame import to_frame
     from anisoscope.results.text_table import to_text
     from anisoscope.sources.arrays import make_measure, measure, measure_attention
+    from anisoscope.sources.point_table import measure_points
     from anisoscope.sources.recording.measure_step import measure_step
     from anisoscope.sources.recording.recorder import record
     from anisoscope.sources.two_arrays import compare
@@ -40,6 +42,7 @@ __all__ = [
     "measure",
     "measure_attention",
     "measure_model",
+    "measure_points",
     "measure_step",
     "metrics",
     "models",
@@ -59,6 +62,7 @@ MODULES = {  # public name: its module; names not listed are in api.py
     "report": "plot.report",
     "to_frame": "results.frame",
     "to_text": "results.text_table",
+    "measure_points": "sources.point_table",
     "measure_step": "sources.recording.measure_step",
 }
 

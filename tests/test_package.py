@@ -144,10 +144,10 @@ def test_every_public_name_is_there_and_typed_without_any():
         for name, value in vars(module).items()
         if name in anisoscope.__all__ and value.__module__ == module.__name__
     ]
-    functions += [anisoscope.measure_step, anisoscope.report]
+    functions += [anisoscope.measure_points, anisoscope.measure_step, anisoscope.report]
     functions += [anisoscope.to_frame, anisoscope.to_text]
     functions += [*(getattr(anisoscope.plot, name) for name in anisoscope.plot.__all__)]
-    assert len(functions) == len(metrics.__all__) + 11 + 7
+    assert len(functions) == len(metrics.__all__) + 12 + 7
     for function in functions:
         for parameter in inspect.signature(function).parameters.values():
             assert parameter.annotation not in UNTYPED, function
@@ -160,7 +160,7 @@ def test_every_public_name_is_there_and_typed_without_any():
 NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
 
 
-EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_arrays
+EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_arrays sources.point_table
     sources.recording.recorder sources.recording.measure_step results.frame results.text_table
     plot.one_table plot.report"""
 
