@@ -123,8 +123,8 @@ def test_the_same_command_again_measures_nothing_and_draws_another_run_too(
     other = tmp_path / "other"
     shutil.copytree(workdir / "decoder", other, ignore=shutil.ignore_patterns("checkpoints"))
     before = {path: time for path, time in times(workdir).items() if "measurements" in path.parts}
-    one = {"training_curve": drawing.draw.RUNS["training_curve"]}
-    monkeypatch.setattr(drawing.draw, "RUNS", one)
+    one = {"training_curve": drawing.draw.RUN_FIGURES["training_curve"]}
+    monkeypatch.setattr(drawing.draw, "RUN_FIGURES", one)
     process = here(*PAIR, f"--workdir={workdir}", f"--compare={other}")
     assert process.returncode == 0, process.stderr
     assert process.stdout.count("trained already") == 2
