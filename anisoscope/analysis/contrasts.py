@@ -28,7 +28,7 @@ import pandas as pd
 import xarray as xr
 from scipy import stats
 
-from anisoscope.analysis.run_summaries import CORPUS, numbers, pairing, varied
+from anisoscope.analysis.run_summaries import CORPUS, compared_values, pairing, varied
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 
@@ -52,7 +52,7 @@ class Change(NamedTuple):
 class RunPair(NamedTuple):
     labels: tuple[str, str]  # the two conditions
     changed: frozenset[str]  # the settings in which they differ
-    about: dict[str, str]  # names of that setting, before, after, and the settings held equal
+    attributes: dict[str, str]  # names of that setting, before, after, and the settings held equal
 
 
 def contrast_conditions(runs: xr.Dataset, several: bool = False) -> pd.DataFrame:
@@ -71,11 +71,11 @@ def contrast_conditions(runs: xr.Dataset, several: bool = False) -> pd.DataFrame
     condition = np.array([labels.index(label) for label in runs["condition"].values])
     seeds, rows = pairing(runs), []
     for pair in pairs(runs, several):
-        for quantity, positions, values in numbers(runs):
+        for quantity, positions, values in compared_values(runs):
             if not pair.changed.intersection(TASK.get(quantity, ())):
                 change = change_between(values, condition, seeds, *map(labels.index, pair.labels))
-                about = pair.about | {"quantity": quantity, "positions": positions}
-                rows.append(about | change._asdict())
+                attributes = pair.attributes | {"quantity": quantity, "positions": positions}
+                rows.append(attributes | change._asdict())
     return pd.DataFrame(rows, columns=[*CONTRAST_COLUMNS, *Change._fields])
 
 
@@ -85,13 +85,13 @@ def pairs(runs: xr.Dataset, several: bool = False) -> Iterator[RunPair]:
     for (first, before), (second, after) in combinations(conditions.items(), 2):
         changed = [setting for setting in before if before[setting] != after[setting]]
         if len(changed) == 1 or (several and changed):
-            about = {
+            attributes = {
                 "setting": ", ".join(changed),
                 "before": ", ".join(before[setting] for setting in changed),
                 "after": ", ".join(after[setting] for setting in changed),
                 "held": ", ".join(before[name] for name in before if name not in changed),
             }
-            yield RunPair((first, second), frozenset(changed), about)
+            yield RunPair((first, second), frozenset(changed), attributes)
 
 
 def change_between(

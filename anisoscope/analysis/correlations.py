@@ -124,10 +124,12 @@ def correlations(tables: dict[str, xr.Dataset]) -> pd.DataFrame:
                         [correlate_tables([x], pair) for x in last]
                     ),
                 }
-                about = ("all", positions, *pair, sum(networks.values()))
-                rows += [(*about, over, None, own) for over, own in found.items()]
+                attributes = ("all", positions, *pair, sum(networks.values()))
+                rows += [(*attributes, over, None, own) for over, own in found.items()]
     columns = ["run", "positions", "x", "y", "networks", "over", "step"]
-    records = [dict(zip(columns, about, strict=True)) | own._asdict() for *about, own in rows]
+    records = [
+        dict(zip(columns, attributes, strict=True)) | own._asdict() for *attributes, own in rows
+    ]
     frame = pd.DataFrame(records, columns=[*columns, *Correlation._fields])
     groups = frame.groupby(["positions", "over", "step"], dropna=False)
     frame["tests"] = groups["pearson_p"].transform("count")

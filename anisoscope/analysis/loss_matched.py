@@ -64,7 +64,7 @@ def contrast_at_equal_gain(runs: xr.Dataset, tables: Tables) -> pd.DataFrame:
         own = own.merge(values.assign_coords(run=able).reindex(run=names), join="left")
         without = ", ".join(run for run in names if run not in able)
         frame = contrast_conditions(own, several=True)
-        parts.append(frame.assign(**pair.about, level=level, without=without))
+        parts.append(frame.assign(**pair.attributes, level=level, without=without))
     columns = [*CONTRAST_COLUMNS, *Change._fields, *LOSS_MATCHED_COLUMNS]
     return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
 
@@ -107,6 +107,6 @@ def scores_agree(pair: RunPair, names: list[str], configs: dict[str, Config]) ->
     own = [configs[name] for name in names if name in configs]
     scored = {next_positions(x.model).tobytes() for x in own if x.objective == "next"}
     if len(scored) > 1:
-        before, after = pair.about["before"], pair.about["after"]
+        before, after = pair.attributes["before"], pair.attributes["after"]
         print(f"loss-matched: not {before} → {after}, whose validations score other characters")
     return len(scored) < 2

@@ -53,7 +53,7 @@ def write_experiment(
     done = {name: table for name, table in tables.items() if name not in unfinished}
     matched = loss_matched.contrast_at_equal_gain(joined, done)
     frames = {
-        "runs": run_summaries.rows(tables, joined, unfinished),
+        "runs": run_summaries.run_rows(tables, joined, unfinished),
         "layers": run_summaries.layers(tables, joined),
         "contrasts": primary.with_roles(contrast_conditions(joined), named, joined, "last"),
         "contrasts_loss_matched": primary.with_roles(matched, named, joined, "matched"),

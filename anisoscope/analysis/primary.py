@@ -79,11 +79,11 @@ def primary_table(primary: Named, runs: xr.Dataset, matched: pd.DataFrame) -> pd
     named = {contrast["quantity"] for contrast in primary.values()}
     last = contrast_conditions(runs.drop_vars({*runs} - named), several=True)
     for name, contrast in primary.items():
-        about = {"name": name} | CONTRAST_DEFAULTS | contrast
-        ends = np.isin(condition, [about["before"], about["after"]])
+        attributes = {"name": name} | CONTRAST_DEFAULTS | contrast
+        ends = np.isin(condition, [attributes["before"], attributes["after"]])
         crossed = len(factors(np.unique(pairing(runs.isel(run=ends)), axis=0))) > 1
-        change = _find(last if about["at"] == "last" else matched, runs, about)
-        rows.append(about | change._asdict() | _tests(change, about["margin"], crossed))
+        change = _find(last if attributes["at"] == "last" else matched, runs, attributes)
+        rows.append(attributes | change._asdict() | _tests(change, attributes["margin"], crossed))
     frame = pd.DataFrame(rows, columns=list(READ)).astype({"margin": float})
     stated = frame["margin"].notna()
     both = np.concatenate([frame["p"], frame.loc[stated, "p_margin"]]).astype(float)
@@ -109,11 +109,14 @@ def judge_contrast(change: float, p: float, p_margin: float) -> str:
     return BOTH if differs and within else DIFFERS if differs else WITHIN if within else OPEN
 
 
-def _find(changes: pd.DataFrame, runs: xr.Dataset, about: dict[str, Any]) -> Change:
+def _find(changes: pd.DataFrame, runs: xr.Dataset, attributes: dict[str, Any]) -> Change:
     """Find a contrast in a table; turn it round where the experiment has the other order."""
-    ends = about["before"], about["after"]
+    ends = attributes["before"], attributes["after"]
     for pair in pairs(runs, several=True):
-        place = pair.about | {"quantity": about["quantity"], "positions": about["positions"]}
+        place = pair.attributes | {
+            "quantity": attributes["quantity"],
+            "positions": attributes["positions"],
+        }
         equal = (changes[list(CONTRAST_COLUMNS)] == pd.Series(place)[list(CONTRAST_COLUMNS)]).all(
             axis=1
         )
@@ -129,12 +132,17 @@ def _find(changes: pd.DataFrame, runs: xr.Dataset, about: dict[str, Any]) -> Cha
 def with_roles(frame: pd.DataFrame, primary: Named, runs: xr.Dataset, at: str) -> pd.DataFrame:
     """Add a column to a table of contrasts: primary or exploratory."""
     named = {
-        (frozenset((about["before"], about["after"])), about["quantity"], about["positions"])
-        for about in (CONTRAST_DEFAULTS | contrast for contrast in primary.values())
-        if about["at"] == at
+        (
+            frozenset((attributes["before"], attributes["after"])),
+            attributes["quantity"],
+            attributes["positions"],
+        )
+        for attributes in (CONTRAST_DEFAULTS | contrast for contrast in primary.values())
+        if attributes["at"] == at
     }
     labels = {
-        tuple(pair.about.values()): frozenset(pair.labels) for pair in pairs(runs, several=True)
+        tuple(pair.attributes.values()): frozenset(pair.labels)
+        for pair in pairs(runs, several=True)
     }
     places = frame[list(CONTRAST_COLUMNS)].itertuples(index=False, name=None)
     roles = [ROLES[(labels.get(place[:4]), *place[4:]) not in named] for place in places]

@@ -174,7 +174,7 @@ def _plain(column: list[Any]) -> np.ndarray:
     return np.array(column if types <= {int, float} or types == {bool} else [*map(str, column)])
 
 
-def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
+def compared_values(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     """Return the numbers by which runs are compared: quantity, positions, and a value per run."""
     learned = ("test_bits", "test_gain_over_unigram", "steps_to_gain_over_unigram")
     return [(name, "all", runs[name].values) for name in learned if name in runs] + [
@@ -185,7 +185,7 @@ def numbers(runs: xr.Dataset) -> list[tuple[str, str, np.ndarray]]:
     ]
 
 
-def rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFrame:
+def run_rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFrame:
     """Return one row per run: condition, seeds, settings, bits, shapes, and means over blocks.
 
     Means over blocks are those of the last checkpoint, and columns that end in `_std` their
@@ -193,8 +193,12 @@ def rows(tables: Tables, runs: xr.Dataset, unfinished: list[str]) -> pd.DataFram
     hold all positions. `sink_head_share_0.1` is the share of all heads with a mean attention on
     the first token above 0.1, and so on; `sink_head_share` goes by the threshold of the definition.
     """
-    about = ["condition", *(name for name in SEED_SETTINGS if name in runs.coords), *varied(runs)]
-    columns = [*about, *(name for name in BITS if name in runs)]
+    attributes = [
+        "condition",
+        *(name for name in SEED_SETTINGS if name in runs.coords),
+        *varied(runs),
+    ]
+    columns = [*attributes, *(name for name in BITS if name in runs)]
     frame = runs[columns].reset_coords().to_dataframe()[columns]
     last_values = {}
     for name, table in tables.items():

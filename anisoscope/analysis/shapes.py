@@ -162,12 +162,12 @@ def shapes(results: xr.Dataset) -> xr.Dataset:
     negative and noise makes them larger: compare them between runs, not with 0.
     """
     curves = {quantity: read_curve(results, quantity) for quantity in SHAPED & {*results}}
-    about = ("long_name", "units", "formula", "quantity", "source")
+    attributes = ("long_name", "units", "formula", "quantity", "source")
     variables = {
         name: (
             "positions",
             shape.read(curves[shape.quantity]),
-            {key: getattr(shape, key) for key in about},
+            {key: getattr(shape, key) for key in attributes},
         )
         for name, shape in SHAPES.items()
         if shape.quantity in curves

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
-from anisoscope.utils.settings import fraction, seed_setting, setting, within
+from anisoscope.utils.settings import check_range, fraction, seed_setting, setting
 
 SOURCES = ("enwik8", "pydoc")
 OBJECTIVE_LABELS = {"next": "next character", "masked": "masked characters"}  # what is predicted
@@ -153,7 +153,7 @@ def seed_pairs(train: TrainConfig) -> list[tuple[int, int]]:
     first = train.seed if train.data_seed is None else train.data_seed
     count = train.num_seeds if train.num_data_seeds is None else train.num_data_seeds
     for name, value in (("num_seeds", train.num_seeds), ("num_data_seeds", count)):
-        within(f"train.{name}", value, 1, MOST_RUNS)
+        check_range(f"train.{name}", value, 1, MOST_RUNS)
     if train.num_seeds * count > MOST_RUNS:
         what = f"train.num_seeds={train.num_seeds} × {count} data seeds"
         raise UserError(f"{what} are more than {MOST_RUNS:,} runs; lower train.num_seeds")

@@ -14,7 +14,7 @@ from anisoscope.engine import programs
 from anisoscope.engine.sizes import Layout
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.null_models import DRAWS, Spread, gaussian, spread
+from anisoscope.measurement.null_models import DRAWS, Spread, factor_covariance, gaussian
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.measurement.resampling import Cloud, Labels, LayerClouds, Places, Searched, search
 from anisoscope.metrics.cloud import only
@@ -94,7 +94,9 @@ def measure_family(
 
 def factor_cloud(x_PD: Array, labels: Labels, found: Copies, key: Array, number: Array) -> Spread:
     """Factor a cloud once for all draws of its Gaussian null model."""
-    return spread(x_PD, jax.random.fold_in(key, number), labels.valid_P, found.original_P)
+    return factor_covariance(
+        x_PD, jax.random.fold_in(key, number), labels.valid_P, found.original_P
+    )
 
 
 def draw_cloud(factor: Spread, key: Array, number: Array, draw: Array) -> tuple[Array, Copies]:

@@ -41,7 +41,7 @@ class Spread(NamedTuple):
     first_P: Array  # the point counts, and is the first of its copies
 
 
-def spread(
+def factor_covariance(
     cloud_PD: Array, key: Array, valid_P: Array | None = None, original_P: Array | None = None
 ) -> Spread:
     """Factor the distinct points x about their mean, once for all draws.

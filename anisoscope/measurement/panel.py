@@ -20,9 +20,9 @@ from anisoscope.measurement.null_models import (
     DRAWS,
     PERMUTED,
     Spread,
+    factor_covariance,
     gaussian,
     layer_keys,
-    spread,
 )
 from anisoscope.measurement.quantity import MEASURED, Family, Values
 from anisoscope.measurement.resampling import (
@@ -131,7 +131,7 @@ def measure_panel(
         if with_null and group and "gaussian" in settings.nulls:
             layers = jnp.arange(len(measured.clouds_NPD))
             key_N = key if key.ndim else layer_keys(key, layers)
-            spread_N = over(lambda layer: spread(*layer), (measured.clouds_NPD, key_N))
+            spread_N = over(lambda layer: factor_covariance(*layer), (measured.clouds_NPD, key_N))
             null = GaussianNull(spread_N, key_N)
         clouds = samples if group else {MEASURED: measured}
         by_sample, nearest_ZN = _over_clouds(clouds, group, settings, labels, over, null, compared)

@@ -87,8 +87,8 @@ def watch_table(run: Run) -> xr.Dataset | None:
         values = np.array([lines[step][name] for step in sorted(lines)], float)
         if name in WATCHED_BLOCKS:
             values = np.pad(values, ((0, 0), (1, 0)), constant_values=np.nan)
-        about = {"long_name": long_name, "units": units}
-        variables[name] = xr.DataArray(values, dims=("step", "layer"), attrs=about)
+        attributes = {"long_name": long_name, "units": units}
+        variables[name] = xr.DataArray(values, dims=("step", "layer"), attrs=attributes)
     means = xr.Dataset(variables, {"step": sorted(lines)}, run.results.attrs)
     means = means.assign_coords(layer=range(means.sizes["layer"]))
     with xr.set_options(keep_attrs=True):  # NaN are the ends of an unknown interval

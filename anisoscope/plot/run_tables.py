@@ -60,7 +60,7 @@ class Run:
     # hook_points/<name>/results.nc
     hook_points: dict[str, xr.Dataset] = field(default_factory=dict)
     kind: str = ""  # for a list of models: encoder or decoder
-    modality: str = ""  # likewise: one of pretrained.models.MODALITIES
+    modality: str = ""  # likewise: one of MODALITIES of config/pretrained_config.py
 
 
 def runs_with(runs: dict[str, Run], *variables: str) -> dict[str, Run]:

@@ -76,13 +76,13 @@ def excess_name(name: str) -> str:
     return f"{name}_excess"
 
 
-def about_excess(name: str, about: dict[str, Any]) -> dict[str, Any]:
+def about_excess(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
     """Derive the attributes of an excess from those of the value; an excess has no range."""
     words = {
-        "long_name": f"{about.get('long_name', name)}, excess over a null model",
-        "units": about.get("units", "1"),
+        "long_name": f"{attributes.get('long_name', name)}, excess over a null model",
+        "units": attributes.get("units", "1"),
     }
-    kept = {key: about[key] for key in ("family", "resampling") if key in about}
+    kept = {key: attributes[key] for key in ("family", "resampling") if key in attributes}
     formula = f"value minus that of the null model (gaussian: the mean over {DRAWS} draws)"
     return words | {"formula": formula, "excess_of": name} | kept
 

@@ -27,14 +27,14 @@ def write_joined(
     raw: dict[int, xr.Dataset],
     families: tuple[str, ...],
     nulls: tuple[str, ...],
-    about: dict,
+    attributes: dict,
     scores: xr.Dataset | None = None,
 ) -> None:
     """Join the raw tables and the scores, and write them; `about` are the attributes."""
     results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
-    results.attrs = batches.attrs = about
-    mark_noise(results, json.loads(about.get(NOISE_FLOOR, "{}")))
+    results.attrs = batches.attrs = attributes
+    mark_noise(results, json.loads(attributes.get(NOISE_FLOOR, "{}")))
     joined_files.write_table(results, run / "results.nc")
     joined_files.write_table(batches, run / "batches.nc")
     joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
@@ -113,8 +113,8 @@ def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
         frame = frame.assign(metric=name, units=values.attrs["units"])
         frame[NOISE_FLOOR] = values.attrs.get(NOISE_FLOOR, np.nan)
         parts.append(frame.assign(axis=further[0]) if further else frame)
-    about = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
-    frame = pd.concat(parts, ignore_index=True).assign(**about, batches=batches)
+    attributes = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
+    frame = pd.concat(parts, ignore_index=True).assign(**attributes, batches=batches)
     columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
     columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDINGS)]
     columns += [NOISE_FLOOR] * bool(frame[NOISE_FLOOR].notna().any()) + ["batches", "units"]

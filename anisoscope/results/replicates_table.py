@@ -50,7 +50,7 @@ def build_table(
             variables[name] = (
                 ("cloud", "positions", "batch", *quantity.raw_dims[2:]),
                 np.stack([x.swapaxes(0, 1) for x in filled]),
-                about(name) | {"clouds": ",".join(own)},
+                quantity_attributes(name) | {"clouds": ",".join(own)},
             )
     dataset = xr.Dataset(variables, attrs=attributes)
     labels = {"step": step, "cloud": clouds, "positions": list(positions)} | places(dataset.sizes)
@@ -70,7 +70,7 @@ def places(sizes: Mapping[Hashable, int]) -> dict:
     return coords
 
 
-def about(name: str) -> dict[str, str]:
+def quantity_attributes(name: str) -> dict[str, str]:
     """Return the attributes of a registered quantity."""
     return quantities()[name].attributes | {"family": find_family(name)}
 

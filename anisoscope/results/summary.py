@@ -21,7 +21,7 @@ from anisoscope.results.derived import (
     averages,
     excess_name,
 )
-from anisoscope.results.replicates_table import UNTRAINED, about
+from anisoscope.results.replicates_table import UNTRAINED, quantity_attributes
 
 STATISTICS = ("mean", "std", "low", "high")
 ACROSS_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
@@ -121,7 +121,7 @@ def summarize_checkpoint(
     schema = {name: quantity for name, quantity in quantities().items() if name in raw}
     own, models = _cloud(raw, MEASURED)[[*schema]], {}
     for name in schema:
-        own[name].attrs = about(name)
+        own[name].attrs = quantity_attributes(name)
     for null in nulls:
         known = own[[name for name in schema if null in null_models_for(name)]]
         measured = xr.Dataset()

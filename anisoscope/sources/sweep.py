@@ -88,7 +88,7 @@ class Source(abc.ABC):
         Families are the same at every step, so that one program serves all.
         """
 
-    def begin(self, tables: dict[Target, Tables]) -> None:  # noqa: B027 (optional)
+    def invalidate_records(self, tables: dict[Target, Tables]) -> None:  # noqa: B027 (optional)
         """Take the valid tables; called once before the first step."""
 
     def close(self) -> None:  # noqa: B027 (optional)
@@ -203,7 +203,7 @@ def measure_missing(
             step_files.write_step(target.path(step), old, table, lacks)
 
     todo = [step for step in missing if chosen is None or step in chosen]
-    source.begin(tables)
+    source.invalidate_records(tables)
     with contextlib.closing(source):
         for step in progress_bar(todo, f"{source.name}: measure", "checkpoint"):
             stop.check(f"{source.name}: stopped before measuring step {step}")

@@ -58,7 +58,7 @@ class ModelPair(NamedTuple):
     measure: MeasureConfig
     corpus: Corpus
     batches: Iterator[list[PairedClouds]]  # per batch, the clouds of each set of positions
-    about: dict[str, Any]  # attributes of the table, complete once all batches are read
+    attributes: dict[str, Any]  # attributes of the table, complete once all batches are read
 
 
 def measure_pair(pair: ModelPair) -> xr.Dataset:
@@ -68,7 +68,7 @@ def measure_pair(pair: ModelPair) -> xr.Dataset:
     table = measure_batches(
         progress_bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS
     )
-    return table.assign_attrs(pair.about)
+    return table.assign_attrs(pair.attributes)
 
 
 def measure_batches(

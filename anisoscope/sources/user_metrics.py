@@ -14,7 +14,7 @@ import xarray as xr
 from anisoscope.config.measure_config import GAUSSIAN, MeasureConfig
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.null_models import DRAWS, gaussian, spread
+from anisoscope.measurement.null_models import DRAWS, factor_covariance, gaussian
 from anisoscope.measurement.quantity import Quantity
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.results.derived import NULL
@@ -101,5 +101,5 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
 def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
     """Draw Gaussian clouds of the same spectrum."""
     key, *keys = jax.random.split(cloud_keys(cloud_PD[None], seed)[0], 1 + DRAWS)
-    factor = jax.jit(spread)(cloud_PD, key)
+    factor = jax.jit(factor_covariance)(cloud_PD, key)
     return [np.asarray(jax.jit(gaussian)(factor, draw)) for draw in keys]

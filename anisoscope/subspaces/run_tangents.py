@@ -53,7 +53,7 @@ class NextStep:
         return jax.tree.map(lambda new, old: np.asarray(new)[0] - old, after.params, before)
 
 
-class RunStudy(tangent_stage.Study):
+class RunStudy(tangent_stage.TangentSource):
     """The checkpoints of a run; windows and programs are made at first use."""
 
     fits = FITS

@@ -28,7 +28,7 @@ from anisoscope.utils.progress import progress_bar
 EARLY = f"{TANGENTS}/early.nc"  # proxies of the first checkpoints pooled
 
 
-class Study(Source):
+class TangentSource(Source):
     """What is fitted and tested, on which model; a subclass reads the model."""
 
     source: Source  # the model
@@ -79,7 +79,7 @@ class Study(Source):
         return [(layer, step, rank) for layer in layers for step in dict.fromkeys(steps)]
 
     @property
-    def about(self) -> dict[str, Any]:
+    def study_attributes(self) -> dict[str, Any]:
         """Attributes of every table."""
         lists = {"made_by": self.made_by, "early_steps": self.early, "primary": self.cells}
         sample = tangent_tables.sample_attributes(self.tangents)
@@ -123,7 +123,7 @@ class Study(Source):
             before = max(before, step)
         return again
 
-    def begin(self, tables: dict[Target, Tables]) -> None:
+    def invalidate_records(self, tables: dict[Target, Tables]) -> None:
         self.known = dict(tables[self.targets[0]])
 
     def measure_step(
@@ -141,7 +141,7 @@ class Study(Source):
         read = {step: self.source.digest(step)}
         for other in {before, 0} & self.known.keys():  # of the checkpoints of their proxies
             read[other] = json.loads(self.known[other].attrs["checkpoints"])[str(other)]
-        attributes = self.about | {
+        attributes = self.study_attributes | {
             "checkpoints": json.dumps(read),
             "previous_step": -1 if before is None else before,
             "early_proxies": json.dumps(self.digests),
@@ -155,7 +155,7 @@ class Study(Source):
         raw, fit = self.step_tables(self.targets[0]), "early" if self.early else "here"
         summaries = [tangent_tables.summarize_tangents(table) for table in raw.values()]
         results = xr.concat(summaries, "step", data_vars="all", combine_attrs="override")
-        results = results.assign_attrs(self.about | {"primary_fit": fit})
+        results = results.assign_attrs(self.study_attributes | {"primary_fit": fit})
         joined_files.write_table(results, self.root / "tangents.nc")
         cells = tangent_tables.primary_cells(raw, self.cells, self.name, fit)
         joined_files.write_csv(cells, self.root / "tangents_primary.csv")
@@ -168,7 +168,7 @@ def compile_work(work: Callable, tangents: TangentsConfig) -> Callable:
     return jax.jit(exact(functools.partial(work, tangents=tangents)))
 
 
-def fit_early(study: Study, stop: Stop) -> None:
+def fit_early(study: TangentSource, stop: Stop) -> None:
     """Fit early.nc: proxies of the first checkpoints pooled, with equally many points of each.
 
     They stay when a checkpoint is deleted, and are fitted again when a checkpoint has changed.
@@ -196,5 +196,5 @@ def fit_early(study: Study, stop: Stop) -> None:
     table = tangent_tables.proxy_table(fitted)
     table = table.assign_coords(kind=list(SUBSPACE_KINDS), rank=list(study.tangents.ranks))
     digests = json.dumps({step: source.digest(step) for step in steps})
-    table = table.assign_attrs(study.about, checkpoints=digests)
+    table = table.assign_attrs(study.study_attributes, checkpoints=digests)
     processes.on_first(lambda: joined_files.write_table(table, path))

@@ -20,7 +20,7 @@ from anisoscope.utils import mesh
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.memory import available, format_bytes
 from anisoscope.utils.progress import format_duration
-from anisoscope.utils.settings import check_fields, choose, within
+from anisoscope.utils.settings import check_fields, check_range, choose
 
 MEMORY_ADVICE = (
     "in a new --workdir, lower train.batch_size, model.context, layers or width, or raise "
@@ -230,7 +230,7 @@ def check_trainable(config: RunConfig) -> None:
     model_settings.check_model(config.model)
     if config.evaluate.draws > 1 and config.evaluate.draws % 2:
         raise UserError(f"evaluate.draws is {config.evaluate.draws}; set 1 or an even number")
-    within("evaluate.stride", config.evaluate.stride, 1, config.model.context)
+    check_range("evaluate.stride", config.evaluate.stride, 1, config.model.context)
     OBJECTIVES[config.objective].check(config.model, config.evaluate.stride)
     if train.other_learning_rate is not None and not train.learning_rate:
         raise UserError("train.other_learning_rate needs train.learning_rate above 0")
@@ -247,4 +247,4 @@ def check_trainable(config: RunConfig) -> None:
         why = "has no effect while train.penalty is 0; set train.penalty, or leave it out"
         raise UserError(f"train.penalty_layers {why}")
     for layer in train.penalty_layers:
-        within("train.penalty_layers", layer, 0, config.model.layers)
+        check_range("train.penalty_layers", layer, 0, config.model.layers)

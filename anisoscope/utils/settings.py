@@ -59,7 +59,7 @@ def check_fields(config: Any) -> None:
     for name, _, value, limits in walk_settings(config):
         choices = limits["choices"]
         if isinstance(value, tuple):
-            once(name, value)
+            check_unique(name, value)
             if limits["nonempty"] and not value:
                 allowed = f"choose from {', '.join(choices)}" if choices else "pass a value"
                 raise SettingError(f"{name} is empty; {allowed}", name)
@@ -68,7 +68,7 @@ def check_fields(config: Any) -> None:
                 choose(name, item, choices)
             if isinstance(item, float) and not math.isfinite(item):
                 raise UserError(f"{name} is {item}; it must be a finite number")
-            within(name, item, limits["low"], limits["high"])
+            check_range(name, item, limits["low"], limits["high"])
 
 
 def format_limits(limits: Any) -> str:
@@ -171,14 +171,14 @@ def choose(name: str, value: str, allowed: Iterable[str]) -> None:
         raise SettingError(f"{name} is {value!r}; choose one of {', '.join(allowed)}", name)
 
 
-def once(name: str, values: Sequence) -> None:
+def check_unique(name: str, values: Sequence) -> None:
     """Raise UserError if a setting repeats a value."""
     for value in values:
         if values.count(value) > 1:
             raise SettingError(f"{name} names {value} twice; name each once", name)
 
 
-def within(name: str, value: float | None, low: float | None, high: float | None) -> None:
+def check_range(name: str, value: float | None, low: float | None, high: float | None) -> None:
     """Raise UserError if a number is outside [low, high] or NaN; None means no limit."""
     if value is None or low is None or (value >= low and (high is None or value <= high)):
         return

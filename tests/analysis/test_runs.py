@@ -9,7 +9,7 @@ from anisoscope.analysis.run_summaries import (
     conditions,
     corpora,
     join_runs,
-    rows,
+    run_rows,
     table_settings,
     varied,
 )
@@ -125,7 +125,7 @@ def test_a_text_is_a_setting_whatever_its_path():
 
 
 def test_a_row_per_run_with_the_last_checkpoint_over_blocks(tables, runs):
-    frame = rows(tables, runs, [list(tables)[1]]).set_index("run")
+    frame = run_rows(tables, runs, [list(tables)[1]]).set_index("run")
     assert frame.unfinished.tolist() == [n == 1 for n in range(len(tables))]
     assert list(frame.index) == list(tables)
     assert list(frame.step) == [10, 10, 5, 5]

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from anisoscope import measure
-from anisoscope.measurement.null_models import DRAWS, gaussian, isotropic_spectra, spread
+from anisoscope.measurement.null_models import DRAWS, factor_covariance, gaussian, isotropic_spectra
 from anisoscope.metrics import spectrum
 from tests import reference_spectrum
 
 
 @jax.jit
 def _drawn(cloud, keys):
-    return gaussian(spread(cloud, keys[0]), keys[1])
+    return gaussian(factor_covariance(cloud, keys[0]), keys[1])
 
 
 def drawn(cloud, seed):

@@ -1,1 +1,1 @@
-"""One file for each family of quantities; `entries` lists them."""
+"""One file for each family of quantities; `registry.py` lists them."""

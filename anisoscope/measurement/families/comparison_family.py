@@ -73,9 +73,9 @@ def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
 
 BETWEEN_MODELS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in SIMILARITIES}
 COMPARISON = {
-    f"{kind}_{name}": _quantity(kind, *about)
+    f"{kind}_{name}": _quantity(kind, *attributes)
     for kind in SIMILARITIES
-    for name, about in WITH.items()
+    for name, attributes in WITH.items()
 }
 NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in SIMILARITIES}
 

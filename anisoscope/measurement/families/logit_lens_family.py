@@ -81,7 +81,7 @@ LOGIT_LENS = {
 
 def measure_logit_lens(
     clouds_NPD: Array,
-    how: Unembedding,
+    unembedding: Unembedding,
     target_P: Array | None,
     labels: Labels,
     over: Callable[[Callable, Any], Any] = jax.lax.map,
@@ -89,12 +89,15 @@ def measure_logit_lens(
     """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
     points, keep_RP = clouds_NPD.shape[1], labels.keep_RP
     target_P = jnp.full(points, -1) if target_P is None else target_P
-    lens, tokens_DC = logit_lens.lens(clouds_NPD, how, target_P), logit_lens.token_directions(how)
+    lens, tokens_DC = (
+        logit_lens.lens(clouds_NPD, unembedding, target_P),
+        logit_lens.token_directions(unembedding),
+    )
 
     def measure_cloud(cloud_PD: Array) -> Values:
         def read(keep_P: Array) -> Values:
             collapse = logit_lens.collapse(
-                cloud_PD, target_P, how.unembedding_DV.shape[1], keep_P, labels.valid_P
+                cloud_PD, target_P, unembedding.unembedding_DV.shape[1], keep_P, labels.valid_P
             )
             return {
                 "unembedding_alignment": logit_lens.alignment(cloud_PD, tokens_DC, keep_P),

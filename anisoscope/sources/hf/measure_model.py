@@ -37,7 +37,7 @@ from anisoscope.sources.hf.revision import (
 from anisoscope.sources.hf.token_windows import cut_token_windows
 from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.progress import report_stage
-from anisoscope.utils.settings import choose, once, replace
+from anisoscope.utils.settings import check_unique, choose, replace
 
 MODEL_NULLS = (*CLOUD_NULLS, "shuffled")
 ARGUMENTS = {REVISIONS: "revision"}  # others have the last part of the setting's name
@@ -118,7 +118,7 @@ def join_settings(
     """Check families, null models and pools, and join them with the settings."""
     for pool in pools:
         choose("pool", pool, separate_texts.POOLS)
-    once("pool", pools)
+    check_unique("pool", pools)
     if "cls" in pools and not settings["special_tokens"]:
         raise UserError("pool=cls: pass special_tokens=True, which puts that token before a text")
     inputs, source, allowed = array_checks.VECTOR_INPUTS, "separate texts", CLOUD_NULLS

@@ -217,7 +217,9 @@ def compare_pretrained(
         pair = pair_sides(tuple(names), tuple(sides))
         labels = labels or tuple(pathlib.Path(name).resolve().name for name in names)
         for side, label in zip(("first", "second"), labels, strict=True):
-            del pair.about[f"{side}_step"]  # the label has the revision
-            pair.about[side] = label
-        pair.about["measure.masked"] = int(pair.about["measure.masked"])  # NetCDF has no booleans
+            del pair.attributes[f"{side}_step"]  # the label has the revision
+            pair.attributes[side] = label
+        pair.attributes["measure.masked"] = int(
+            pair.attributes["measure.masked"]
+        )  # NetCDF has no booleans
         return two_models.measure_pair(pair)

@@ -127,7 +127,7 @@ def measure_tangents(study: "RevisionStudy", stop: Stop) -> None:
         sweep(study, stop)
 
 
-class RevisionStudy(tangent_stage.Study):
+class RevisionStudy(tangent_stage.TangentSource):
     """Revisions, read with torch and tested with one compiled program."""
 
     def __init__(
