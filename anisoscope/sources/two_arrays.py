@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
@@ -30,6 +31,7 @@ def compare(
     *,
     axes: Sequence[str] | None = None,
     mask: ArrayLike | Sequence[Sequence[int]] | None = None,
+    families: str | Sequence[str] = "comparison",
     folds: int = 8,
     seed: int = 0,
     labels: tuple[str, str] = ("a", "b"),
@@ -43,6 +45,8 @@ def compare(
         clusters: (points,), as for `measure`: the sentence, image or window of each point.
         axes: as for `measure`.
         mask: as for `measure`, where layers are (texts, tokens, width).
+        families: "comparison"; ("comparison", "alignment") adds `rsa` and `procrustes`, which take
+            a decomposition for each pair of layers.
         folds: maximum number of folds of whole clusters to resample; 1: no intervals.
         seed: random seed of the null model and the folds.
         labels: names of the models in figures.
@@ -69,17 +73,16 @@ def compare(
     for x in (a, b):
         if isinstance(x, str | os.PathLike):
             raise ValueError(f"{x!r} names no vectors; compare_models reads models by name")
-    settings = array_checks.make_settings("comparison", ("layers",), (), folds, seed)
+    settings = array_checks.make_settings(families, ("layers",), (), folds, seed)
+    if {"comparison"} != {*settings.families} - {"alignment"}:
+        raise ValueError("families: pass comparison, with or without alignment, of two models")
     check_same_points(layer for x in (a, b) for layer in _list(x))
     first, second = (_read(x, name, clusters, axes, mask) for name, x in (("a", a), ("b", b)))
     _check_same(first, second)
     array_checks.check_texts(first, settings.folds)
     with library_call(quiet):
         sets = [array_checks.position_sets(vectors) for vectors in (first, second)]
-        tables = {
-            name: _compare_points(x, sets[1][name], settings.folds, settings.seed)
-            for name, x in sets[0].items()
-        }
+        tables = {name: _compare_points(x, sets[1][name], settings) for name, x in sets[0].items()}
     table = join_positions(tables) if first.texts else tables["all"]
     names = {"layer": first.names, "other_layer": second.names}
     table = table.assign_coords({dim: x for dim, x in names.items() if x is not None})
@@ -115,7 +118,7 @@ def _check_same(first: Vectors, second: Vectors) -> None:
         raise ValueError(f"clusters are in another order for a than for b ({why}); pass an array")
 
 
-def _compare_points(first: Vectors, second: Vectors, folds: int, seed: int) -> xr.Dataset:
+def _compare_points(first: Vectors, second: Vectors, settings: MeasureConfig) -> xr.Dataset:
     """Compare one set of points, and the null model of them."""
     points, width = first.shape[0], max(first.widths)
     floats = (
@@ -126,15 +129,18 @@ def _compare_points(first: Vectors, second: Vectors, folds: int, seed: int) -> x
     layers = f"{len(first.layers)} and {len(second.layers)} layers of {points:,} points"
     array_chunks.check_available(4 * floats, layers, None)
     a_NPD, b_MPE = (_stack(vectors, name) for name, vectors in (("a", first), ("b", second)))
-    chunks = cut_chunks(first, 1, folds, seed)
-    cut, (row_Q, other_Q) = chunks[0].folds, pair_points(first, seed)
-    values = _measure(PairedClouds(a_NPD, b_MPE), cut)
+    chunks, aligned = (
+        cut_chunks(first, 1, settings.folds, settings.seed),
+        "alignment" in settings.families,
+    )
+    cut, (row_Q, other_Q) = chunks[0].folds, pair_points(first, settings.seed)
+    values = _measure(PairedClouds(a_NPD, b_MPE), cut, aligned)
     if len(row_Q):
         pairs = PairedClouds(a_NPD[:, other_Q], b_MPE[:, row_Q])
         null_cut = cut_pairs(cut, first.cluster_P, row_Q)
-        null = _measure(pairs, null_cut)
+        null = _measure(pairs, null_cut, aligned)
         if len(row_Q) < points:  # fewer points are more alike by chance: excess of the paired ones
-            paired = _measure(PairedClouds(a_NPD[:, row_Q], b_MPE[:, row_Q]), null_cut)
+            paired = _measure(PairedClouds(a_NPD[:, row_Q], b_MPE[:, row_Q]), null_cut, aligned)
             null = {name: null[name] + values[name] - x for name, x in paired.items()}
     else:  # a single cluster
         null = {name: np.full_like(x, np.nan) for name, x in values.items()}
@@ -149,8 +155,8 @@ def _stack(vectors: Vectors, name: str) -> np.ndarray:
     return np.stack([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in layers])
 
 
-def _measure(pair: PairedClouds, folds: Folds) -> Values:
-    return two_models.compare_clouds(pair, folds)[MEASURED]
+def _measure(pair: PairedClouds, folds: Folds, aligned: bool) -> Values:
+    return two_models.compare_clouds(pair, folds, aligned)[MEASURED]
 
 
 def pair_points(vectors: Vectors, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -85,8 +85,9 @@ def make_pair_table(
     batches: list[list[dict[str, Values]]], positions: tuple[str, ...]
 ) -> xr.Dataset:
     """Make the table of the values of each batch and set of positions, of clouds and null model."""
-    schema, stack = comparison_family.BETWEEN_MODELS, lambda *values: np.stack(values)
+    known, stack = comparison_family.BETWEEN_MODELS, lambda *values: np.stack(values)
     values_G = jax.tree.map(stack, *(jax.tree.map(stack, *sets) for sets in batches))
+    schema = {name: entry for name, entry in known.items() if name in values_G[MEASURED]}
 
     def label(cloud: str) -> xr.Dataset:
         named = {
@@ -101,11 +102,11 @@ def make_pair_table(
 
 
 @jax.enable_x64(False)
-def compare_clouds(clouds: PairedClouds, folds: Folds) -> dict[str, Values]:
-    """Compare every layer of one model with every layer of the other."""
+def compare_clouds(clouds: PairedClouds, folds: Folds, aligned: bool = False) -> dict[str, Values]:
+    """Compare every layer of one model with every layer of the other; `aligned`: by RSA too."""
     size, labels, _ = lay_out(folds, None)
     padded = (None if x is None else pad(np.swapaxes(x, 0, 1), size).swapaxes(0, 1) for x in clouds)
-    found = jax.device_get(comparison_family.compare_every_layer(*padded, labels))
+    found = jax.device_get(comparison_family.compare_every_layer(*padded, labels, aligned))
     return {
         cloud: {
             name: folds.weight(x, comparison_family.BETWEEN_MODELS[name].resampling)

@@ -122,7 +122,8 @@ B = np.concatenate([B, np.zeros((2, 128, 3))], axis=2)
 
 @pytest.fixture(scope="module")
 def table():
-    return anisoscope.compare([*A], [*B], LABEL_P, folds=5, labels=("first", "second"))
+    options = {"folds": 5, "labels": ("first", "second"), "families": ("comparison", "alignment")}
+    return anisoscope.compare([*A], [*B], LABEL_P, **options)
 
 
 def test_each_pair_of_layers_has_the_value_of_float64(table):
@@ -136,12 +137,16 @@ def test_each_pair_of_layers_has_the_value_of_float64(table):
         )
         overlap = reference_comparison.neighbor_overlap(A[n], B[m], 10)
         assert mean.neighbor_overlap.sel(place) == pytest.approx(overlap, rel=1e-5)
+        for name in ("rsa", "procrustes"):
+            expected = getattr(reference_comparison, name)(A[n], B[m])
+            assert mean[name].sel(place) == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert mean.cka.sel(layer=1, other_layer=0) == pytest.approx(1, abs=1e-5)  # rotated, scaled
 
 
 def test_an_interval_holds_the_value_and_points_that_do_not_correspond_are_the_null_model(table):
-    low, mean, high = (table.cka_unbiased.sel(statistic=end) for end in ("low", "mean", "high"))
-    assert bool(((low <= mean) & (mean <= high)).all())
+    for name in ("cka_unbiased", "rsa", "procrustes"):
+        low, mean, high = (table[name].sel(statistic=end) for end in ("low", "mean", "high"))
+        assert bool(((low <= mean) & (mean <= high)).all())
     excess = table.cka_unbiased_excess.sel(statistic="mean", null="permuted")
     assert excess.sel(layer=1, other_layer=0) > 0.8
     assert abs(excess.sel(layer=1, other_layer=1)) < 0.15  # independent layers
@@ -230,6 +235,8 @@ def test_points_that_differ_are_refused(monkeypatch):
     for bad in ({"folds": 2.5}, {"seed": None}, {"seed": -1}, {"labels": None}):
         with pytest.raises(ValueError, match=r"folds is|seed is|labels is"):
             anisoscope.compare(A[0], A[0], **bad)
+    with pytest.raises(ValueError, match="families: pass comparison, with or without alignment"):
+        anisoscope.compare(A[0], A[0], families=("comparison", "linearity"))
     with pytest.raises(ValueError, match=r"a: vectors of shape \(3, 128, 6\) may be"):
         anisoscope.compare(A, B)
     with pytest.raises(ValueError, match="a has 6 texts x 4 tokens and b 24 points; both"):

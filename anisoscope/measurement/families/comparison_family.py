@@ -29,6 +29,7 @@ from anisoscope.measurement.resampling import (
     over_sections,
     search,
 )
+from anisoscope.metrics.cloud_pairs import align_prepared
 from anisoscope.metrics.comparison import (
     PreparedCloud,
     compare_prepared,
@@ -63,15 +64,29 @@ SIMILARITIES = {
         resampling="share_sections",
     ),
 }
+ALIGNED = {
+    "rsa": correlation(
+        "representational similarity",
+        "Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
+        "Kriegeskorte et al. 2008; distances and correlation as in rsatoolbox (euclidean, corr)",
+    ),
+    "procrustes": share(
+        "orthogonal Procrustes similarity",
+        "max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
+        "Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
+    ),
+}
 
 
 def _quantity(kind: str, dims: tuple[str, ...], words: str) -> Quantity:
-    return dataclasses.replace(
-        SIMILARITIES[kind], dims=dims, long_name=f"{SIMILARITIES[kind].long_name} {words}"
-    )
+    entry = (SIMILARITIES | ALIGNED)[kind]
+    return dataclasses.replace(entry, dims=dims, long_name=f"{entry.long_name} {words}")
 
 
-BETWEEN_MODELS = {kind: _quantity(kind, LAYERS, "of layers of two models") for kind in SIMILARITIES}
+BETWEEN_MODELS = {
+    kind: _quantity(kind, LAYERS, "of layers of two models") for kind in SIMILARITIES | ALIGNED
+}
+ALIGNMENT = {f"{kind}_layers": _quantity(kind, LAYERS, "of two layers") for kind in ALIGNED}
 COMPARISON = {
     f"{kind}_{name}": _quantity(kind, *attributes)
     for kind in SIMILARITIES
@@ -145,10 +160,14 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
 
 
-@jax.jit
+@functools.partial(jax.jit, static_argnames=("aligned",))
 @jax.default_matmul_precision("highest")
 def compare_every_layer(
-    first_NPD: Array, second_MPE: Array, permuted_NPD: Array | None, labels: Labels
+    first_NPD: Array,
+    second_MPE: Array,
+    permuted_NPD: Array | None,
+    labels: Labels,
+    aligned: bool = False,
 ) -> dict[str, Values]:
     """Compare every layer of one model with every layer of another, on the same points.
 
@@ -158,6 +177,7 @@ def compare_every_layer(
         permuted_NPD: The null model: clouds of the first model with its points in another order;
             None for none.
         labels: Which points count, and which are resampled together.
+        aligned: Compute the kinds of ALIGNED too, with a decomposition for each pair of layers.
 
     Returns:
         {"measured" or "permuted": {kind: (layer, other layer, R)}}.
@@ -166,7 +186,15 @@ def compare_every_layer(
 
     def compare_layer(first_PD: Array) -> Values:
         first = prepare_comparison(first_PD, labels)
-        return jax.lax.map(lambda second: compare_pair(first, second, labels), second_M)
+
+        def compare(second: Prepared) -> Values:
+            values = compare_pair(first, second, labels)
+            if aligned:
+                found = align_prepared(first.ready, second.ready, labels.keep_RP)
+                values |= dict(zip(ALIGNED, found, strict=True))
+            return values
+
+        return jax.lax.map(compare, second_M)
 
     samples = {MEASURED: first_NPD}
     samples |= {} if permuted_NPD is None else {PERMUTED: permuted_NPD}

@@ -11,7 +11,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from anisoscope.measurement.families.comparison_family import NEIGHBORS, search_nearest
+from anisoscope.measurement.families.comparison_family import (
+    ALIGNMENT,
+    NEIGHBORS,
+    search_nearest,
+)
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import (
     AT_MOST_1,
@@ -20,7 +24,6 @@ from anisoscope.measurement.quantity import (
     Family,
     Quantity,
     Values,
-    correlation,
     share,
 )
 from anisoscope.measurement.resampling import (
@@ -40,19 +43,6 @@ LEFT = "(P - 1) / (P - 1 - r), r the rank of the layer before: 0 on average for 
 FIT = "1 - min_A |X A - Y|_F^2, X the layer before and Y"
 NORMED = "both centered and of norm 1; none for layer 0"
 
-ALIGNMENT = {
-    "rsa_layers": correlation(
-        "representational similarity of two layers",
-        "Pearson's correlation of |x_i - x_j|^2 and |y_i - y_j|^2 over all pairs of points",
-        "Kriegeskorte et al. 2008; distances and correlation as in rsatoolbox (euclidean, corr)",
-    ),
-    "procrustes_layers": share(
-        "orthogonal Procrustes similarity of two layers",
-        "max over rotations Q of <X Q, Y> / (|X|_F |Y|_F) = |X^T Y|_* / (|X|_F |Y|_F), centered",
-        "Schoenemann 1966; Williams et al. 2021, Generalized shape metrics",
-    ),
-}
-ALIGNMENT = {name: replace(entry, dims=LAYERS) for name, entry in ALIGNMENT.items()}
 IMBALANCE = {
     "information_imbalance_layers": Quantity(
         "information imbalance from a layer to another",
