@@ -61,6 +61,12 @@ def core():
     for name in anisoscope.metrics.__all__:
         metric = getattr(anisoscope.metrics, name)
         assert np.isfinite(metric(*LAYERS[: 1 + ("y" in inspect.signature(metric).parameters)]))
+    np.savez("layers.npz", early=LAYERS[0], late=LAYERS[1], s=SENTENCES)
+    few = ("--families=similarity", "--nulls=", "--vectors=early,late", "--clusters=s")
+    assert "mean_cosine" in command("measure", "layers.npz", *few, "--out=a.csv")
+    np.savetxt("rows.csv", LAYERS[0], delimiter=",")
+    assert "mean_cosine" in command("measure", "rows.csv", *few[:2])
+    assert anisoscope.measure_points([*LAYERS], quiet=True).norm.shape == (2, 128)
     version = f"anisoscope {anisoscope.__version__}\n"
     assert command("--version") == version
     assert command("--version", start=(sys.executable, "-m", "anisoscope")) == version
