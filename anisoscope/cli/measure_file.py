@@ -1,6 +1,7 @@
 """The command `anisoscope measure FILE`: print the table of a file of vectors, and write it."""
 
 import pathlib
+import sys
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -48,12 +49,17 @@ def run(argv: list[str]) -> None:
         raise UserError("name one file, as in: anisoscope measure acts.npz; see measure --help")
     out = values.out and check_new(files.user_path(values.out))
     with warnings.catch_warnings():
-        warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
+        warnings.showwarning = print_warning
         table = measure_arrays(words[0], values)
     print(anisoscope.to_text(table))
     if out:
         write_format(table, out)
     print(f"every number: {out}" if out else "--out=table.csv writes every number")
+
+
+def print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as one line, without the place in the code."""
+    print(f"warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def measure_arrays(path: str, values: Any) -> Any:
