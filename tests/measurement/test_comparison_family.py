@@ -64,12 +64,14 @@ def by_position(seed):
     return np.tile(3 * normal(seed, TIME, WIDTH), (WINDOWS, 1))
 
 
-def test_every_window_gives_way_to_another_and_positions_stay():
-    order = np.asarray(null_models.permuted(PICKS, WINDOWS, TIME, KEY))
-    np.testing.assert_array_equal(order % TIME, PICKS % TIME)
-    pairs = set(zip(PICKS // TIME, order // TIME, strict=True))
+@pytest.mark.parametrize("windows", [2, 3, WINDOWS])
+def test_every_window_gives_way_to_another_and_positions_stay(windows):
+    picks = PICKS[windows * TIME > PICKS]
+    order = np.asarray(null_models.permuted(picks, windows, TIME, KEY))
+    np.testing.assert_array_equal(order % TIME, picks % TIME)
+    pairs = set(zip(picks // TIME, order // TIME, strict=True))
     assert all(here != there for here, there in pairs)
-    assert len(pairs) == len({there for _, there in pairs}) == WINDOWS  # whole windows
+    assert len(pairs) == len({there for _, there in pairs}) == windows  # whole windows
     within = PICKS[:4] % TIME
     np.testing.assert_array_equal(null_models.permuted(within, 1, TIME, KEY), within)
 

@@ -25,6 +25,12 @@ def test_folds_are_disjoint_and_hold_whole_clusters(sizes, wanted, seed):
         assert all(len(set(part_P[label_P == label])) == 1 for label in set(label_P))
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_largest_clusters_are_dealt_first_so_that_folds_are_even(seed):
+    label_P = np.repeat(np.arange(5), (8, 4, 4, 2, 6))
+    assert folds.cut_folds(label_P.size, label_P, 3, seed).fold_sizes[0].tolist() == [8, 8, 8]
+
+
 def test_without_labels_folds_are_runs_in_the_order_given():
     for points in (64, 67):
         cut = folds.cut_folds(points, None, 8, 0)

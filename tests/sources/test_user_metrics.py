@@ -1,10 +1,12 @@
 """A user-defined function is measured as a built-in quantity is: value, interval, excess."""
 
+import jax
 import numpy as np
 import pytest
 import xarray as xr
 
 import anisoscope
+from anisoscope.sources.array_chunks import cloud_keys
 from tests import reference
 from tests.sources.array_clouds import CLOUDS, UNEQUAL_P, measured
 
@@ -29,6 +31,13 @@ def test_a_known_quantity_has_the_interval_that_its_family_gives(options):
     np.testing.assert_allclose(table.own, table.mean_norm, rtol=2e-4, atol=1e-6)
     assert table.own.dims == table.mean_norm.dims
     assert table.own.attrs["formula"] == "Mean norm."
+
+
+def test_the_key_of_a_null_model_depends_on_every_row_of_its_cloud_and_not_on_its_place():
+    clouds = np.tile(CLOUDS[:1], (3, 1, 1))
+    clouds[1, -1] += 1
+    first, other, again = np.asarray(jax.random.key_data(cloud_keys(clouds, 0))).tolist()
+    assert first == again != other
 
 
 def centered_norm(cloud):
