@@ -14,7 +14,6 @@ import argparse
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from tqdm import tqdm
@@ -22,12 +21,12 @@ from tqdm import tqdm
 from anisoscope import compare, measure
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.data.unigrams import BINS, LENGTHS
-from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import coordinates, find_family, quantities
 from anisoscope.measurement.intervals import estimate
-from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
-from anisoscope.measurement.resampling import Places, Types
+from anisoscope.measurement.quantity import MEASURED
+from anisoscope.measurement.resampling import Types
 from anisoscope.metrics.logit_lens import build_unembedding
+from anisoscope.sources.activations import Read, measure_batch
 from anisoscope.utils.compiled import CACHE, keep
 from tests.zoo import WINDOW, ZOO, Member
 
@@ -48,34 +47,43 @@ SHAPES = ((512, 32, 0.75), (256, 384, 0.5), (128, 256, 0.25), (1024, 16, 0.5), (
 
 
 def make_measure(families: tuple[str, ...]) -> Callable:
-    """Make the program that measures every batch of a draw: {sample: {quantity: (G, …, R)}}.
+    """Make the function that measures every batch of a draw: {sample: {quantity: (G, …, R)}}.
 
     A cloud is a layer, and itself under noise is the next one, as of another checkpoint and of the
     model's output. Its first coordinates are queries and the next ones keys, in windows of
     consecutive points under a causal mask.
     """
-    settings = MeasureConfig(folds=FOLDS, families=families, nulls=("gaussian",))
 
-    def measure_batch(batch: tuple[jax.Array, jax.Array]) -> dict:
-        (cloud_PD, key), points = batch, POINTS
-        noise_PD = jax.random.normal(key, cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
-        clouds_LPD = jnp.stack([cloud_PD, cloud_PD + noise_PD])
+    def measure_cloud(cloud_PD: np.ndarray, draw: int, g: int) -> dict:
+        settings = MeasureConfig(
+            points=POINTS, batches=BATCHES, folds=FOLDS, families=families, nulls=("gaussian",),
+            seed=draw,
+        )  # fmt: skip
+        points, noise = POINTS, np.random.default_rng((draw, g))
+        noise_PD = noise.standard_normal(cloud_PD.shape) * cloud_PD.std(axis=0).mean() / 2
+        clouds_LPD = np.float32([cloud_PD, cloud_PD + noise_PD])
         generator = np.random.default_rng(0)
         letter_P = generator.choice(LETTERS.size, points, p=LETTERS)
         unembedding_DV = generator.standard_normal((cloud_PD.shape[1], LETTERS.size))
-        read = build_unembedding(unembedding_DV, "layer"), jnp.asarray(letter_P)
+        how = build_unembedding(unembedding_DV, "layer")
         log_frequency_P = np.float32(np.log(LETTERS))[letter_P]
         rows = (np.tile(x_P, (len(LENGTHS), 1)) for x_P in (letter_P, log_frequency_P))
-        types = Types(*map(jnp.asarray, (*rows, letter_P % len(BINS))))
+        types_Z = Types(*(x[None] for x in (*rows, letter_P % len(BINS))))
         split = (1, -1, WINDOW, 1, HEAD)
         q, k = (cloud_PD[:, at : at + HEAD].reshape(split) for at in (0, HEAD))
-        heads = Heads(q, k, jnp.arange(points), jnp.tril(jnp.ones((WINDOW, WINDOW), bool)))
-        places = Places(*jnp.divmod(jnp.arange(points), WINDOW))
-        sample = Sample(clouds_LPD, heads, places, types, *read)
-        last = {"last": clouds_LPD[1:].repeat(2, axis=0)}
-        return measure_panel({MEASURED: sample}, last, settings, key)
+        resid_LBTD = clouds_LPD.reshape(2, -1, WINDOW, clouds_LPD.shape[-1])
+        target_ZBT = letter_P.reshape(1, -1, WINDOW)
+        read = Read(resid_LBTD[None], q[None], k[None], how, target_ZBT, types_Z=types_Z)
+        last = {"last": resid_LBTD[1:].repeat(2, axis=0)}
+        visible_STT = np.tril(np.ones((1, WINDOW, WINDOW), bool))
+        found = measure_batch(g, read, last, np.arange(points)[None], visible_STT, settings)
+        return jax.tree.map(lambda value: value[0, 0], found)
 
-    return jax.jit(lambda clouds_GPD, keys_G: jax.lax.map(measure_batch, (clouds_GPD, keys_G)))
+    def measure_draw(clouds_GPD: np.ndarray, draw: int) -> dict:
+        found = [measure_cloud(cloud_PD, draw, g) for g, cloud_PD in enumerate(clouds_GPD)]
+        return jax.tree.map(lambda *values: np.stack(values), *found)
+
+    return measure_draw
 
 
 def split_values(quantity: str, value: np.ndarray) -> dict[str, np.ndarray]:
@@ -141,12 +149,9 @@ def cover_zoo(families: tuple[str, ...], draws: int, members: dict[str, Member])
     for cloud, member in members.items():
         found = {MEASURED: [], "gaussian": []}
         for draw in tqdm(range(draws), cloud, leave=False):
-            generator, keys_G = (
-                np.random.default_rng(draw),
-                jax.random.split(jax.random.key(draw), BATCHES),
-            )
+            generator = np.random.default_rng(draw)
             clouds_GPD = np.stack([member.draw(generator, POINTS) for _ in range(BATCHES)])
-            values = jax.tree.map(np.asarray, program(np.float32(clouds_GPD), keys_G))
+            values = program(np.float32(clouds_GPD), draw)
             for sample, by_draw in found.items():
                 by_draw.append(values.get(sample, {}))
         known = truths(member)

@@ -1,6 +1,6 @@
 """Bytes and kernels of a program as XLA compiles it for an H100, and the compiler's seconds.
 
-The program is the training step, TwoNN's search or a panel.
+The program is the training step, TwoNN's search, or those of a layer.
 
     pip install --no-deps --target TARGET jax-cuda12-pjrt==0.10.2 jax-cuda12-plugin==0.10.2
     export JAX_PLATFORMS=cpu PYTHONPATH=TARGET
@@ -15,6 +15,7 @@ Milliseconds are those bytes at 3.0 TB/s: a prediction, and no measurement.
 import argparse
 import collections
 import dataclasses
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -28,12 +29,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import RunConfig, TrainConfig
+from anisoscope.engine.cloud_programs import Selection, measure_layer
+from anisoscope.engine.measure_clouds import make_constants
+from anisoscope.engine.sizes import lay_out
+from anisoscope.measurement.resampling import Places
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.models import fused_attention, transformer
-from anisoscope.sources import run_program
+from anisoscope.sources.folds import cut_runs
 from anisoscope.training import optimizer, step
 from benchmarks import metrics
-from benchmarks.train_step import random_corpus
 
 H100 = """
 gpu_device_info {
@@ -84,21 +88,30 @@ def compile_search(points: int = 4096, width: int = 512) -> str:
     return compile_for_h100(nearest_neighbors, (cloud_PD,))
 
 
-def compile_panel(row: str) -> str:
-    """Compile the measurement of a checkpoint, a cloud at a time; return the optimized HLO."""
+def compile_panel(row: str) -> list[str]:
+    """Compile what measures a layer, in any batch or checkpoint; return the optimized HLOs."""
     families, nulls = metrics.PANELS[row]
-    config, corpus = metrics.config_of(metrics.SHAPES["gpu"]), random_corpus()
-    measure = dataclasses.replace(config.measure, families=families, nulls=nulls)
-    config = dataclasses.replace(config, measure=measure)
-    program = run_program.make_measure_program(config, corpus)
-    params = run_program.param_shapes(config, corpus)
-    references = dict.fromkeys(run_program.OTHERS, params) if "comparison" in families else {}
+    config = metrics.config_of(metrics.SHAPES["gpu"])
+    points, width = config.measure.points, config.model.width
     jax.default_backend = lambda: "gpu"  # what the search asks when it is traced
-    arguments = jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype),
-        (params, references, program.fixed),
-    )
-    return compile_for_h100(program.measure_jit.__wrapped__, arguments)
+    texts: dict[tuple, str] = {}
+
+    def call(function: Callable, *arrays: Any, **static: Any) -> Any:
+        work = functools.partial(function, **static)
+        shapes = jax.eval_shape(lambda *arrays: arrays, *arrays)
+        key = function, tuple(static.items()), str(shapes)
+        if key not in texts:
+            texts[key] = compile_for_h100(work, shapes)
+        return jax.eval_shape(work, *arrays)
+
+    places = Places(*np.divmod(np.arange(points), config.model.context))
+    layout = lay_out(cut_runs(np.arange(points), config.measure.folds), places, exact=True)
+    selection = Selection(families, nulls)
+    constants = make_constants(selection, points, width, layout)
+    cloud_PD = jax.ShapeDtypeStruct((points, width), jnp.float32)
+    key, number = jax.random.key(0), np.uint32(0)
+    measure_layer(call, cloud_PD, layout, selection, constants, key, number)
+    return list(texts.values())
 
 
 def compile_for_h100(function: Callable, arguments: Any, **options: Any) -> str:
@@ -214,10 +227,10 @@ def main() -> None:
     train = dataclasses.replace(TrainConfig(), batch_size=64, optimizer=flags.optimizer)
     config = RunConfig(model=model, train=train)
     if flags.panel:
-        text = compile_panel(rows[flags.panel - 1])
-        seconds, sorts = time.process_time() - begin, text.count(" sort(")
-        fusions = text.count("fusion(")
-        print(f"compiled in {seconds:.1f} processor s; {fusions} fusions, {sorts} sorts")
+        texts = compile_panel(rows[flags.panel - 1])
+        seconds, text = time.process_time() - begin, "".join(texts)
+        counted = f"{text.count('fusion(')} fusions, {text.count(' sort(')} sorts"
+        print(f"{len(texts)} programs compiled in {seconds:.1f} processor s; {counted}")
         return
     text = compile_search() if flags.search else compile_step(config, flags.backend)
     kernels, total = traffic(text)

@@ -42,7 +42,6 @@ from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.metrics.spectrum import spectrum as compute_spectrum
 from anisoscope.models import transformer
 from anisoscope.sources.run_program import OTHERS, make_measure_program
-from anisoscope.utils import mesh
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from benchmarks.peers.peer import alternate, hardware, processor, ratio, serve, spread
@@ -204,7 +203,6 @@ def peak_memory() -> str:
 
 
 def time_panels(arguments: list[str]) -> None:
-    mesh.take_cores_for_devices(os.cpu_count() or 1)
     shape = SHAPES["cpu" if jax.default_backend() == "cpu" else "gpu"]
     parser = argparse.ArgumentParser(description="Time the measurement of a checkpoint.")
     for name, value in shape.items():

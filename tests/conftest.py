@@ -28,6 +28,7 @@ import matplotlib.pyplot as plt
 import pytest
 from jaxtyping import install_import_hook
 
+from anisoscope.engine import programs
 from anisoscope.utils import compiled, mesh
 from anisoscope.utils.compiled import CACHE
 
@@ -98,6 +99,7 @@ PROGRAMS = {}
 
 def release():
     jax.clear_caches()
+    programs._futures.clear()
     # glibc alone keeps what was freed, and has this
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)

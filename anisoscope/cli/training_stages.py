@@ -20,10 +20,9 @@ from anisoscope.config.run_config import seed_pairs
 from anisoscope.data import corpus
 from anisoscope.models.transformer import compute_type
 from anisoscope.sources import run_source, sweep
-from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import run_tangents, tangent_gradients, tangent_stage
 from anisoscope.training import loop, train_program
-from anisoscope.utils import checksums, compiled, folder, mesh, processes
+from anisoscope.utils import checksums, compiled, folder, processes
 from anisoscope.utils.compiled import CACHE
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json
@@ -110,8 +109,6 @@ def prepare_runs(experiment: Config, request: Request) -> tuple[Config, dict[str
     """Configure the devices, and resolve model.dtype=auto in the experiment and its runs."""
     if request.flags.distributed:
         join_cluster()
-    else:
-        mesh.take_cores_for_devices(experiment.measure.batches * len(POSITION_SETS))
     runs, root = variants.expand(experiment, request.overridden), request.root
     configs = {name: resolve_auto_dtype(config, root / name) for name, config in runs.items()}
     return resolve_auto_dtype(experiment, root), configs

@@ -129,9 +129,6 @@ class MeshConfig:
     seeds: int | None = setting(
         None, "seeds trained at a time; None: 1 on a CPU, all on an accelerator", low=1
     )
-    clouds: int | None = setting(
-        None, "clouds measured at a time; None: 1 on a CPU, else as many as fit in memory", low=1
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

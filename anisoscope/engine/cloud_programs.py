@@ -13,10 +13,20 @@ from anisoscope.config.measure_config import GAUSSIAN, INPUT_KINDS
 from anisoscope.engine import programs
 from anisoscope.engine.sizes import Layout
 from anisoscope.measurement.families import comparison_family
+from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import DRAWS, Spread, factor_covariance, gaussian
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import Cloud, Labels, LayerClouds, Places, Searched, search
+from anisoscope.measurement.resampling import (
+    Cloud,
+    Labels,
+    LayerClouds,
+    Places,
+    Searched,
+    Types,
+    search,
+    stack_trees,
+)
 from anisoscope.metrics.cloud import only
 from anisoscope.metrics.copies import Copies, copies
 from anisoscope.metrics.neighbors import Neighbors
@@ -34,11 +44,10 @@ class Selection(NamedTuple):
         """List the families that read this kind of input."""
         return tuple(name for name in self.families if INPUT_KINDS[name] == kind)
 
-    def neighbors(self, draw: bool = False) -> tuple[int, ...]:
-        """List the numbers of neighbors that families read, of a cloud or of a null draw of it."""
+    @property
+    def neighbors(self) -> tuple[int, ...]:
+        """List the numbers of neighbors that families read."""
         names = self.families_reading("cloud")
-        if draw:
-            names = [name for name in names if GAUSSIAN in FAMILIES[name].nulls]
         return tuple(sorted({FAMILIES[name].neighbors for name in names} - {0}))
 
     @property
@@ -81,6 +90,7 @@ def measure_family(
     labels: Labels,
     searched: Neighbors | None,
     places: Places,
+    types: Types | None,
     constants: Any,
     *,
     name: str,
@@ -88,7 +98,7 @@ def measure_family(
     """Measure one family of one cloud: {cloud: {quantity: (…, R)}}, with nulls that need no draw."""
     family = FAMILIES[name]
     x_PD = only(x_PD, labels.valid_P)
-    found = family.compute(Cloud(x_PD, labels, searched, places, None, constants))
+    found = family.compute(Cloud(x_PD, labels, searched, places, types, constants))
     return found if family.exact_nulls else {MEASURED: found}
 
 
@@ -107,20 +117,51 @@ def draw_cloud(factor: Spread, key: Array, number: Array, draw: Array) -> tuple[
     return gaussian(factor, key), Copies(original_P, copies_P, original_P)
 
 
+class OtherClouds(NamedTuple):
+    """Clouds of the same points, each with as many layers, by name."""
+
+    others: dict[str, Array]  # (layer, P, D), to compare with
+    nulls: dict[str, Array]
+
+
 def measure_stack(
-    x_NPD: Array, labels: Labels, nearest_N: Searched | None, *, name: str
+    clouds: list[Array],
+    labels: Labels,
+    nearest: list[Searched] | None,
+    compared: OtherClouds,
+    *,
+    name: str,
 ) -> dict[str, Values]:
     """Measure a family that compares layers."""
-    x_NPD = jax.vmap(only, (0, None))(x_NPD, labels.valid_P)
-    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, {}, {}))
+    kept = jax.vmap(only, (0, None))
+    others, nulls = jax.tree.map(lambda x_NPD: kept(x_NPD, labels.valid_P), tuple(compared))
+    nearest_N = None if nearest is None else stack_trees(nearest)
+    x_NPD = _stack(clouds, labels)
+    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, others, nulls))
 
 
 def measure_lens(
-    x_NPD: Array, labels: Labels, unembedding: Any, target_P: Array, *, name: str
+    clouds: list[Array], labels: Labels, unembedding: Any, target_P: Array, *, name: str
 ) -> dict[str, Values]:
     """Measure a family that maps all layers to logits."""
-    x_NPD = jax.vmap(only, (0, None))(x_NPD, labels.valid_P)
-    return {MEASURED: FAMILIES[name].compute(x_NPD, unembedding, target_P, labels)}
+    family = FAMILIES[name]
+    return {MEASURED: family.compute(_stack(clouds, labels), unembedding, target_P, labels)}
+
+
+def measure_head_family(heads: Heads, keep_RB: Array, *, name: str) -> Values:
+    """Measure a family of queries and keys; `keep_RB` weights the windows."""
+    return FAMILIES[name].compute(heads, keep_RB)
+
+
+def _stack(clouds: list[Array], labels: Labels) -> Array:
+    """Stack layers; columns of zeros change no distance, where layers of other widths are compared."""
+    width = max(x_PD.shape[1] for x_PD in clouds)
+    return jax.numpy.stack(
+        [
+            jax.numpy.pad(only(x_PD, labels.valid_P), ((0, 0), (0, width - x_PD.shape[1])))
+            for x_PD in clouds
+        ]
+    )
 
 
 def measure_layer(
@@ -139,20 +180,18 @@ def measure_layer(
 
     def read(x_PD: Any, found: Copies, draw: bool) -> list[dict[str, Values]]:
         nonlocal nearest_G
-        counts, searched = selection.neighbors(draw), {}
-        if counts or (selection.compares and not draw):
-            searched, nearest = call(
-                find_neighbors,
-                *(x_PD, labels, found),
-                counts=counts or (0,),
-                compared=selection.compares and not draw,
-            )
+        counts, compared, searched = selection.neighbors, selection.compares, {}
+        if counts or (compared and not draw):  # the same program for draws
+            arrays, settings = (x_PD, labels, found), {"counts": counts or (0,)}
+            searched, nearest = call(find_neighbors, *arrays, **settings, compared=compared)
             nearest_G = nearest_G if draw else nearest
         return [
             call(
                 measure_family,
                 *(x_PD, labels, searched.get(FAMILIES[name].neighbors)),
-                *(layout.places, constants.get(name)),
+                layout.places,
+                layout.types if FAMILIES[name].reads_types else None,
+                constants.get(name),
                 name=name,
             )
             for name in names

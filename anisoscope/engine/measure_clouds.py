@@ -1,4 +1,4 @@
-"""Measure layers of the same points, in programs that few sizes of clouds share.
+"""Measure layers of the same points, and queries and keys, in programs that clouds share.
 
 G are groupings of the points.
 """
@@ -16,15 +16,20 @@ from anisoscope.engine import programs
 from anisoscope.engine.cloud_programs import (
     Constants,
     Layer,
+    OtherClouds,
     Selection,
+    measure_head_family,
     measure_layer,
     measure_lens,
     measure_stack,
 )
-from anisoscope.engine.sizes import Folds, Layout, fewest_points, pad
+from anisoscope.engine.sizes import Folds, Layout, lay_out, pad
+from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics import lapack
+
+Check = Callable[[int], None]  # raises where so many bytes are not available
 
 
 class LensInput(NamedTuple):
@@ -34,20 +39,29 @@ class LensInput(NamedTuple):
     target_P: np.ndarray
 
 
+class Measured(NamedTuple):
+    """What `measure_clouds` returns."""
+
+    values: dict[str, Values]  # {cloud: {quantity: (layer, …, R)}}
+    copies: list[int]  # in each layer
+
+
 def measure_clouds(
-    clouds: Iterable[np.ndarray],
+    clouds: Iterable[np.ndarray | Array],
     layout: Layout,
     folds: Folds,
     selection: Selection,
     key: Array,
     numbered: bool,
-    check: Callable[[int], None],
+    check: Check,
     lens: LensInput | None = None,
-) -> tuple[dict[str, Values], list[int]]:
+    others: OtherClouds | None = None,
+    pairs: bool = True,
+) -> Measured:
     """Measure layers of the same points.
 
     Args:
-        clouds: The layers (P, D), read one after another.
+        clouds: The layers (P, D), read one after another; on an accelerator they may lie there.
         layout: The labels of the points.
         folds: How the points are resampled.
         selection: What is measured.
@@ -55,50 +69,69 @@ def measure_clouds(
         numbered: Whether the number of a layer makes its key, or else a checksum of the layer.
         check: Raises where this many bytes are not available.
         lens: Read by the family logit_lens.
-
-    Returns:
-        {cloud: {quantity: (layer, …, R)}}, and the number of copies in each layer.
+        others: Clouds that layers are compared with, beside one another.
+        pairs: Whether families that read all layers are measured.
     """
     points, run = len(folds.fold_P), programs.make_run(check)
-    together = selection.families_reading("layers") or selection.families_reading("logit_lens")
-    layout = jax.device_put(layout._replace(size=0))._replace(size=layout.size)
-    found, copied, kept, nearest, planned = [], [], [], [], None
+    layers, lenses = (selection.families_reading(kind) for kind in ("layers", "logit_lens"))
+    together = pairs and (layers or lenses)
+    layout = jax.device_put(layout._replace(size=0, fewest=0))._replace(
+        size=layout.size, fewest=layout.fewest
+    )
+    found, copied, kept, nearest, planned, last = [], [], [], [], None, []
+
+    def finish(layer: Layer) -> None:
+        values = jax.device_get((layer.values, layer.copies))
+        found.append(trim(_average(values[0]), folds))
+        copied.append(points - len(np.unique(values[1].original_P[:points])))
+
     for number, cloud_PD in enumerate(clouds):
         name = number if numbered else zlib.crc32(np.ascontiguousarray(cloud_PD))
-        constants = make_constants(selection, points, cloud_PD.shape[1], layout.size)
+        constants = make_constants(selection, points, cloud_PD.shape[1], layout)
         x_PD = jax.device_put(pad(cloud_PD, layout.size))
         arguments = layout, selection, constants, key, np.uint32(name)
         with lapack.threads_for(min(x_PD.shape)):
             if x_PD.shape != planned:
                 planned = x_PD.shape
                 measure_layer(programs.plan, x_PD, *arguments)
-            layer = jax.device_get(measure_layer(run, x_PD, *arguments))
-        found.append(trim(_average(layer), folds))
-        copied.append(points - len(np.unique(layer.copies.original_P[:points])))
+            last.append(measure_layer(run, x_PD, *arguments))
+            if len(last) > 1:  # an accelerator has the next layer to do meanwhile
+                finish(last.pop(0))
         if together:
             kept.append(x_PD)
-            nearest.append(layer.nearest_G)
+            nearest.append(last[-1].nearest_G)
+    for layer in last:
+        finish(layer)
     values = jax.tree.map(lambda *layers: np.stack(layers), *found)
     if together:
-        width = max(x_PD.shape[1] for x_PD in kept)
-        # columns of zeros change no distance, where layers are compared
-        x_NPD = np.stack([np.pad(x, ((0, 0), (0, width - x.shape[1]))) for x in kept])
-        compared = _compare(run, x_NPD, nearest, layout, selection, lens)
+        compared = _compare(run, kept, nearest, layout, selection, lens, others)
         for cloud, by_name in trim(compared, folds).items():
             values.setdefault(cloud, {}).update(by_name)
-    return values, copied
+    return Measured(values, copied)
 
 
-def make_constants(selection: Selection, points: int, width: int, size: int) -> Constants:
+def measure_all_heads(
+    heads: Heads, folds: Folds, families: tuple[str, ...], check: Check
+) -> Values:
+    """Measure queries and keys of all blocks, (block, head, …, R); `folds` are those of windows."""
+    run, values = programs.make_run(check), {}
+    keep_RB = lay_out(folds, None, exact=True).labels.keep_RP
+    for call in (programs.plan, run):
+        for name in families:
+            values |= call(measure_head_family, heads, keep_RB, name=name)
+    return trim({MEASURED: jax.device_get(values)}, folds)[MEASURED]
+
+
+def make_constants(selection: Selection, points: int, width: int, layout: Layout) -> Constants:
     """Compute what families need of the numbers alone, in the shapes of the program of this size."""
     makers = {name: FAMILIES[name].constants for name in selection.families_reading("cloud")}
-    least = fewest_points(size)
-    return {name: make(points, width, least, size) for name, make in makers.items() if make}
+    numbers = points, width, layout.fewest, layout.size
+    return {name: make(*numbers) for name, make in makers.items() if make}
 
 
-def _average(layer: Layer) -> dict[str, Values]:
+def _average(values: dict[str, Any]) -> dict[str, Values]:
     """Average over the draws of the Gaussian null model."""
-    values = dict(layer.values)
+    values = dict(values)
     if GAUSSIAN in values:
         merged = [
             {name: x for by_cloud in draw for name, x in by_cloud[MEASURED].items()}
@@ -112,29 +145,27 @@ def _average(layer: Layer) -> dict[str, Values]:
 
 def _compare(
     run: programs.Call,
-    x_NPD: Array,
+    clouds: list[Array],
     nearest: list[Any],
     layout: Layout,
     selection: Selection,
     lens: LensInput | None,
+    others: OtherClouds | None,
 ) -> dict[str, Values]:
     """Measure the families that read all layers."""
-    nearest_N = None
-    if selection.compares:
-        nearest_N = jax.tree.map(lambda *layers: np.stack(layers), *nearest)
-    calls = [
-        (measure_stack, (x_NPD, layout.labels, nearest_N if FAMILIES[name].neighbors else None))
-        for name in selection.families_reading("layers")
-    ]
+    calls, others = [], others or OtherClouds({}, {})
+    for name in selection.families_reading("layers"):
+        neighbors = nearest if FAMILIES[name].neighbors else None
+        calls.append((name, measure_stack, (clouds, layout.labels, neighbors, others)))
     if lens is not None:
-        target_P = pad(lens.target_P, layout.size, -1)
-        calls.append((measure_lens, (x_NPD, layout.labels, lens.unembedding, target_P)))
-    names = selection.families_reading("layers") + selection.families_reading("logit_lens")
-    values: dict[str, Values] = {MEASURED: {}}
+        arrays = clouds, layout.labels, lens.unembedding, pad(lens.target_P, layout.size, -1)
+        names = selection.families_reading("logit_lens")
+        calls.extend((name, measure_lens, arrays) for name in names)
+    values: dict[str, Values] = {}
     for call in (programs.plan, run):  # all are compiled side by side
-        for (function, arrays), name in zip(calls, names, strict=True):
-            measured = call(function, *arrays, name=name)
-            values[MEASURED] |= measured[MEASURED]
+        for name, function, arrays in calls:
+            for cloud, by_name in call(function, *arrays, name=name).items():
+                values.setdefault(cloud, {}).update(by_name)
     return jax.device_get(values)
 
 

@@ -63,15 +63,17 @@ def make_run(check: Callable[[int], None]) -> Call:
 def _submit(function: Callable, arrays: tuple, static: dict) -> concurrent.futures.Future:
     leaves, structure = jax.tree.flatten(arrays)
     shapes = tuple(jax.ShapeDtypeStruct(jax.numpy.shape(x), x.dtype) for x in leaves)
-    key = function, tuple(static.items()), structure, shapes
+    key = function, tuple(static.items()), structure, shapes, jax.config.jax_default_device
     with _lock:
         if key not in _futures or _futures[key].cancelled():
             _futures[key] = _pool().submit(_compile, *key)
         return _futures[key]
 
 
-def _compile(function: Callable, static: tuple, structure: Any, shapes: tuple) -> Any:
-    with _settings():
+def _compile(
+    function: Callable, static: tuple, structure: Any, shapes: tuple, device: jax.Device | None
+) -> Any:
+    with _settings(), jax.default_device(device):
         arguments = jax.tree.unflatten(structure, shapes)
         return _jitted(function, static).lower(*arguments).compile()
 

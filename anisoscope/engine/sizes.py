@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
-from anisoscope.measurement.resampling import Labels, Places
+from anisoscope.measurement.resampling import Labels, Places, Types
 
 SMALLEST, MULTIPLE = 64, 64  # points
 FOLDS = 8  # folds that every program has room for; with more, the next power of 2
@@ -59,8 +59,10 @@ class Layout(NamedTuple):
     """The points of a cloud as programs see them: the same for all of its layers."""
 
     size: int  # points and padding
+    fewest: int  # points of any cloud that shares the programs
     labels: Labels
     places: Places
+    types: Types | None = None  # None where they are unknown
 
 
 def padded_size(points: int) -> int:
@@ -78,29 +80,42 @@ def _sizes() -> Iterator[int]:
         yield -(-int(SMALLEST * 2 ** (power / 2)) // MULTIPLE) * MULTIPLE
 
 
-def lay_out(folds: Folds, places: Places | None, size: int | None = None) -> Layout:
-    """Make the labels of a cloud's points, padded; all arrays have one shape for one size."""
+def lay_out(
+    folds: Folds,
+    places: Places | None,
+    size: int | None = None,
+    types: Types | None = None,
+    exact: bool = False,
+) -> Layout:
+    """Make the labels of a cloud's points, padded; all arrays have one shape for one size.
+
+    `exact`: neither points nor folds are padded, where a source has one number of them for all of
+    its clouds. Types ask for that.
+    """
     points = len(folds.fold_P)
-    size = size or padded_size(points)
+    size = points if exact else size or padded_size(points)
     fold_P, section_P = (pad(label_P, size, -1) for label_P in (folds.fold_P, folds.section_P))
     valid_P = np.arange(size) < points
-    room = 0
+    rooms = [0, 0]
     if folds.count > 1:
         room = max(FOLDS, 1 << (folds.count - 1).bit_length())
-    label_J1 = np.arange(room)[:, None]
+        rooms = [folds.count, folds.sections] if exact else [room, room]
+    label_J1, label_S1 = (np.arange(room)[:, None] for room in rooms)
     keep_RP = np.concatenate([valid_P[None], valid_P[None] & (fold_P[None] != label_J1)])
-    part_SP = np.concatenate([valid_P[None], valid_P[None] & (section_P[None] == label_J1)])
+    part_SP = np.concatenate([valid_P[None], valid_P[None] & (section_P[None] == label_S1)])
     labels = Labels(
         keep_RP.astype(np.float32), part_SP, np.int32(1 + folds.sections), np.int32(points)
     )
     unknown_P = np.full(points, -1)
     places = Places(unknown_P, unknown_P) if places is None else places
     places = Places(*(pad(np.int32(label_P), size, -1) for label_P in places))
-    return Layout(size, labels, places)
+    return Layout(size, points if exact else fewest_points(size), labels, places, types)
 
 
 def pad(x_P: np.ndarray, size: int, value: float = 0) -> np.ndarray:
     """Pad the first axis to this size, in NumPy: XLA would compile for each number of points."""
+    if len(x_P) == size:
+        return x_P
     x_P = np.asarray(x_P)
     padded_P = np.full((size, *x_P.shape[1:]), value, x_P.dtype)
     padded_P[: len(x_P)] = x_P

@@ -12,12 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.lax import Precision
 
 from anisoscope.measurement.quantity import Values
-from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import Nearest
 from anisoscope.metrics.copies import Copies, copies
 from anisoscope.metrics.neighbors import Neighbors, neighbors_in_groups
@@ -28,8 +26,8 @@ class Labels(NamedTuple):
 
     keep_RP: Array  # weights 1 or 0: all points that count, then all but each fold
     part_SP: Array  # the points that count, then those of each section
-    parts: Array | int  # number of parts that are read; the rest are padding
-    points: Array | int  # number of points that count; they come first
+    parts: Array  # number of parts that are read; the rest are padding
+    points: Array  # number of points that count; they come first
 
     @property
     def valid_P(self) -> Array:
@@ -85,18 +83,6 @@ class LayerClouds(NamedTuple):
     nearest_N: Searched | None  # for each layer; None where no family reads neighbors
     others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
-    over: Callable[[Callable, Any], Any] = jax.lax.map  # layers, or layers on devices
-
-
-def equal_labels(folds: int, points: int, sections: int | None = None) -> Labels:
-    """Label points that come in folds of equal size, fold after fold.
-
-    `sections` is the number of sections, None for `section_count`.
-    """
-    count = 0 if folds == 1 else sections or section_count(folds)
-    section_P = np.arange(points) * max(count, 1) // points
-    part_SP = np.stack([section_P >= 0, *(section_P == section for section in range(count))])
-    return Labels(point_weights(folds, points), jnp.asarray(part_SP), len(part_SP), points)
 
 
 def search(
@@ -114,9 +100,8 @@ def search(
     if len(section_SP):
         groups.append(jnp.where(section_SP.any(axis=0), section_SP.argmax(axis=0), -1))
     found = copies(cloud_PD, valid_P) if found is None else found
-    points = None if isinstance(labels.points, int) else labels.points
     most = max(len(section_SP), 1)
-    return neighbors_in_groups(cloud_PD, count, jnp.stack(groups), found, most, points)
+    return neighbors_in_groups(cloud_PD, count, jnp.stack(groups), found, most, labels.points)
 
 
 def over_parts(read: Callable[..., Values], labels: Labels, *searched: Any) -> Values:
@@ -139,19 +124,16 @@ def over_parts(read: Callable[..., Values], labels: Labels, *searched: Any) -> V
         )
 
     count = len(labels.part_SP)
-    if isinstance(labels.parts, int):
-        found = jax.lax.map(read_part, jnp.arange(count))
-    else:
-        shapes = jax.eval_shape(read_part, jax.ShapeDtypeStruct((), jnp.int32))
-        empty = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), shapes)
-        found = jax.lax.fori_loop(
-            0,
-            labels.parts,
-            lambda part, found: jax.tree.map(
-                lambda x_S, x: x_S.at[part].set(x), found, read_part(part)
-            ),
-            empty,
-        )
+    shapes = jax.eval_shape(read_part, jax.ShapeDtypeStruct((), jnp.int32))
+    empty = jax.tree.map(lambda x: jnp.zeros((count, *x.shape), x.dtype), shapes)
+    found = jax.lax.fori_loop(
+        0,
+        labels.parts,
+        lambda part, found: jax.tree.map(
+            lambda x_S, x: x_S.at[part].set(x), found, read_part(part)
+        ),
+        empty,
+    )
     return {name: jnp.moveaxis(value_S, 0, -1) for name, value_S in found.items()}
 
 

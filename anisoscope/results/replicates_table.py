@@ -20,7 +20,7 @@ from anisoscope.measurement.families.registry import (
     quantities,
 )
 from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.quantity import MEASURED
 
 Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 

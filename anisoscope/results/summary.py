@@ -10,8 +10,7 @@ import xarray as xr
 
 from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.intervals import LEVEL, clip, estimate
-from anisoscope.measurement.panel import MEASURED
-from anisoscope.measurement.quantity import Quantity
+from anisoscope.measurement.quantity import MEASURED, Quantity
 from anisoscope.results.derived import (
     EMBEDDING,
     NULL,

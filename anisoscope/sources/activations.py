@@ -1,72 +1,145 @@
-"""Run the panel on activations of a batch: traced inside a program, or arrays of another program.
+"""Measure the activations of batches of windows: pick their clouds, and hand them to the engine.
 
 Shape letters are those of docs/reference/letters.md, and W windows of a batch, S position sets, Z inputs.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
-from anisoscope.measurement import null_models
+from anisoscope.engine.cloud_programs import OtherClouds, Selection
+from anisoscope.engine.measure_clouds import LensInput, measure_all_heads, measure_clouds
+from anisoscope.engine.sizes import lay_out
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.panel import MEASURED, Over, Sample, estimate_cloud_bytes, measure_panel
-from anisoscope.measurement.quantity import Values
+from anisoscope.measurement.null_models import PERMUTED, permuted
+from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.measurement.resampling import Places, Types
-from anisoscope.metrics import lapack
 from anisoscope.metrics.logit_lens import Unembedding
+from anisoscope.sources.folds import cut_runs
 from anisoscope.utils import mesh
 
 INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
-
-
-Measured = dict[str, Values]  # {sample: {quantity: (batch, positions, *dims, R)}}
+_permuted = jax.jit(permuted, static_argnums=(1, 2))
 
 
 class Read(NamedTuple):
-    """Activations of the inputs of a batch, and what the logit lens and attention need."""
+    """Activations of the inputs of a batch, and what the logit lens and attention need.
+
+    They are arrays of NumPy, or lie on a device.
+    """
 
     resid_ZLBTD: Any
     q_ZNBTHK: Any = None  # None: no family reads queries and keys
     k_ZNBTHK: Any = None
     unembedding: Unembedding | None = None  # maps a vector of any layer to logits
-    target_ZBT: Array | None = None  # the token to predict at each position; below 0: none
-    bias_NHTT: Array | None = None  # added to the scores, the same in every window
+    target_ZBT: np.ndarray | None = None  # the token to predict at each position; below 0: none
+    bias_NHTT: np.ndarray | None = None  # added to the scores, the same in every window
     types_Z: Types | None = None  # at all positions of each input; None: unknown
 
 
-# Accelerators round the factors of float32 products to TF32 or bfloat16 by default.
-@jax.default_matmul_precision("highest")
-def measure_positions(
+def measure_batch(
+    batch: int,
     read_Z: Read,
-    others: dict[str, Array],
-    picks_P: Array,
-    visible_TT: Array,
-    key: Array,
+    others: dict[str, Any],
+    picks_SP: np.ndarray,
+    visible_STT: np.ndarray,
     settings: MeasureConfig,
-    over_clouds: Over = jax.lax.map,
-) -> Measured:
-    """Measure one set of positions of a batch, without the axes of both; pure and un-jitted.
+) -> dict[str, Values]:
+    """Measure one batch of windows, {sample: {quantity: (1, positions, *dims, R)}} in NumPy.
 
-    `others` are residual streams to compare with, {"previous": …, "last": …}.
+    Args:
+        batch: number of the batch, which selects its random key.
+        read_Z: activations of the inputs that `input_names(settings)` lists, in that order.
+        others: residual streams (N, W, T, D) of the same windows to compare with, {"previous": …,
+            "last": …}.
+        picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
+        visible_STT: which key (column) each query sees, by set of positions.
+        settings: what to measure; ValueError where the arguments do not fit.
     """
-    samples = {
-        name: _pick_sample(read_Z, z, picks_P, visible_TT)
-        for z, name in enumerate(input_names(settings))
-    }
-    clouds = {name: _pick_clouds(resid_LBTD, picks_P) for name, resid_LBTD in others.items()}
-    permuted_NPD = None
+    _check(read_Z, picks_SP, settings)
+
+    def measure_set(s: int) -> dict[str, Values]:
+        return _measure_positions(read_Z, others, picks_SP[s], visible_STT[s], batch, settings)
+
+    parts = mesh.map_over_devices(measure_set, len(picks_SP))
+    return jax.tree.map(lambda *values: np.stack(values)[None], *parts)
+
+
+def join_batches(batches: list[dict[str, Values]]) -> dict[str, Values]:
+    """Join the values of all batches."""
+    return jax.tree.map(lambda *values: np.concatenate(values), *batches)
+
+
+@jax.enable_x64(False)
+def _measure_positions(
+    read_Z: Read,
+    residuals: dict[str, Any],
+    picks_P: np.ndarray,
+    visible_TT: np.ndarray,
+    batch: int,
+    settings: MeasureConfig,
+) -> dict[str, Values]:
+    """Measure one set of positions of a batch, without the axes of both."""
+    windows, context = read_Z.resid_ZLBTD.shape[2:4]
+    key = batch_keys(settings.seed, settings.batches)[batch]
+    folds, places = cut_runs(np.arange(len(picks_P)), settings.folds), np.divmod(picks_P, context)
+    others = OtherClouds(
+        {name: _pick(x_LBTD[None], 0, picks_P) for name, x_LBTD in residuals.items()}, {}
+    )
     if PERMUTED in settings.nulls:
-        permuted_NPD = null_models.permuted_clouds(read_Z.resid_ZLBTD[0], picks_P, key)
-    return measure_panel(samples, clouds, settings, key, over_clouds, permuted_NPD)
+        order_P = np.asarray(_permuted(picks_P, windows, context, key))
+        clouds_NPD = _pick(read_Z.resid_ZLBTD, 0, order_P)
+        others.nulls[PERMUTED] = clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
+    lens = None
+    if read_Z.unembedding is not None:
+        lens = LensInput(read_Z.unembedding, np.ravel(read_Z.target_ZBT[0])[picks_P])
+    heads = tuple(name for name in settings.families if INPUT_KINDS[name] == "heads")
+    values = {}
+    kinds = {INPUT_KINDS[name] for name in settings.families}
+    for z, name in enumerate(input_names(settings)):
+        values[name] = {}
+        if heads:
+            values[name] |= _measure_input_heads(
+                read_Z, z, picks_P, visible_TT, heads, settings.folds
+            )
+        if not kinds & {"cloud", *(() if z else ("layers", "logit_lens"))}:
+            continue
+        types = jax.tree.map(lambda x_Z, z=z: x_Z[z][..., picks_P], read_Z.types_Z)
+        found = measure_clouds(
+            _pick(read_Z.resid_ZLBTD, z, picks_P),
+            lay_out(folds, Places(*places), types=types, exact=True),
+            folds,
+            Selection(settings.families, () if z else settings.nulls),
+            key,
+            True,
+            lambda takes: None,
+            lens,
+            others,
+            pairs=z == 0,
+        ).values
+        values[name] |= found.pop(MEASURED)
+        values |= found
+    return values
+
+
+def _measure_input_heads(
+    read_Z: Read,
+    z: int,
+    picks_P: np.ndarray,
+    visible_TT: np.ndarray,
+    families: tuple[str, ...],
+    folds: int,
+) -> Values:
+    """Measure the queries and keys of an input."""
+    q_NBTHK, k_NBTHK = (x_ZNBTHK[z] for x_ZNBTHK in (read_Z.q_ZNBTHK, read_Z.k_ZNBTHK))
+    heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, read_Z.bias_NHTT)
+    windows = cut_runs(np.arange(q_NBTHK.shape[1]), folds)
+    return measure_all_heads(heads, windows, families, lambda takes: None)
 
 
 def input_names(settings: MeasureConfig) -> tuple[str, ...]:
@@ -75,80 +148,30 @@ def input_names(settings: MeasureConfig) -> tuple[str, ...]:
 
 
 def batch_keys(seed: int | Array, batches: int) -> Array:
-    """Make one random key of the Gaussian null model for each batch."""
+    """Make one random key of the null models for each batch."""
     return jax.random.split(jax.random.key(seed), batches)
 
 
-def _pick_sample(read_Z: Read, z: int, picks_P: Array, visible_TT: Array) -> Sample:
-    """Pick the clouds of one input, and its heads, if any."""
-    resid_LBTD, heads = read_Z.resid_ZLBTD[z], None
-    if read_Z.q_ZNBTHK is not None:
-        heads = Heads(read_Z.q_ZNBTHK[z], read_Z.k_ZNBTHK[z], picks_P, visible_TT, read_Z.bias_NHTT)
-    target_ZBT = read_Z.target_ZBT
-    return Sample(
-        _pick_clouds(resid_LBTD, picks_P),
-        heads,
-        Places(*jnp.divmod(picks_P, resid_LBTD.shape[2])),
-        jax.tree.map(lambda x_Z: x_Z[z][..., picks_P], read_Z.types_Z),
-        read_Z.unembedding,
-        None if target_ZBT is None else target_ZBT[z].ravel()[picks_P],
-    )
+def _pick(x_ZLBTD: Any, z: int, picks_P: np.ndarray) -> Any:
+    """Pick the vectors at these positions in every layer of an input, (N, P, D), where they lie."""
+    pick = _pick_clouds if isinstance(x_ZLBTD, np.ndarray) else _pick_on_device
+    return pick(x_ZLBTD, z, picks_P)
 
 
-def _pick_clouds(resid_LBTD: Array, picks_P: Array) -> Array:
-    """Pick the vectors at these positions in every layer, (N, P, D)."""
-    return resid_LBTD.reshape(resid_LBTD.shape[0], -1, resid_LBTD.shape[-1])[:, picks_P]
+def _pick_clouds(x_ZLBTD: Any, z: int, picks_P: np.ndarray) -> Any:
+    x_LBTD = x_ZLBTD[z]
+    return x_LBTD.reshape(len(x_LBTD), -1, x_LBTD.shape[-1])[:, picks_P]
 
 
-def measure_batch(
-    batch: int,
-    read_Z: Read,
-    others: dict[str, np.ndarray],
-    picks_SP: np.ndarray,
-    visible_STT: np.ndarray,
-    settings: MeasureConfig,
-) -> Measured:
-    """Measure one batch of windows with the panel, in NumPy; arrays (1, positions, …).
-
-    Position sets are distributed over cores or devices. All models of one shape share one program.
-
-    Args:
-        batch: number of the batch, which selects its random key.
-        read_Z: activations of the inputs that `input_names(settings)` lists, in that order.
-        others: residual streams (N, W, T, D) of the same windows to compare with.
-        picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
-        visible_STT: which key (column) each query sees, by set of positions.
-        settings: what to measure; ValueError where the arguments do not fit.
-    """
-    _check(read_Z, picks_SP, settings)
-    width, sets = read_Z.resid_ZLBTD.shape[-1], len(picks_SP)
-    key = batch_keys(settings.seed, settings.batches)[batch]
-    unseeded = dataclasses.replace(settings, seed=0)  # keys are arguments
-    program = _compile_measure(
-        unseeded, estimate_cloud_bytes(settings.points, width, settings.families)
-    )
-
-    def measure_set(s: int, arrays: tuple) -> Measured:
-        return program(*arrays[:2], picks_SP[s], visible_STT[s], arrays[2])
-
-    with lapack.threads_for(0 if sets > 1 else min(settings.points, width)):
-        parts = mesh.map_over_devices(measure_set, (read_Z, others, key), sets)
-    return jax.tree.map(lambda *values: np.stack(values)[None], *parts)
-
-
-@functools.cache
-def _compile_measure(settings: MeasureConfig, cloud_bytes: int) -> Callable[..., Measured]:
-    """Jit the measurement of one batch and one set of positions."""
-    over_clouds = mesh.over_clouds(None, cloud_bytes)
-    return jax.jit(functools.partial(measure_positions, settings=settings, over_clouds=over_clouds))
+_pick_on_device = functools.partial(jax.jit, static_argnums=1)(_pick_clouds)
 
 
 def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
-    heads, lens = read_Z.q_ZNBTHK is not None, read_Z.unembedding is not None
-    available = {"heads": heads, "logit_lens": lens}
+    available = {"heads": read_Z.q_ZNBTHK, "logit_lens": read_Z.unembedding}
     for name in settings.families:
-        if FAMILIES[name].reads_types or not available.get(INPUT_KINDS[name], True):
+        lacking = INPUT_KINDS[name] in available and available[INPUT_KINDS[name]] is None
+        if lacking or (FAMILIES[name].reads_types and read_Z.types_Z is None):
             raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
     names = input_names(settings)
     if len(read_Z.resid_ZLBTD) != len(names):
@@ -160,10 +183,6 @@ def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
         raise ValueError(
             f"picks_SP has {picks_SP.shape[1]} points; pass measure.points={settings.points}"
         )
-    if not np.isfinite(read_Z.resid_ZLBTD).all():
+    read = read_Z.resid_ZLBTD
+    if isinstance(read, np.ndarray) and not np.isfinite(read).all():
         raise ValueError("activations are not finite; check the program that made them")
-
-
-def join_batches(batches: list[Measured]) -> Measured:
-    """Join the values of all batches."""
-    return jax.tree.map(lambda *values: np.concatenate(values), *batches)

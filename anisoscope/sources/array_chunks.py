@@ -14,14 +14,11 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.engine import programs
-from anisoscope.engine.measure_clouds import LensInput, Selection, measure_clouds, trim
+from anisoscope.engine.measure_clouds import LensInput, Selection, measure_all_heads, measure_clouds
 from anisoscope.engine.sizes import Folds, lay_out
 from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.metrics import lapack
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, describe
@@ -109,19 +106,11 @@ def measure_head_chunks(
         f"at {size * context:,} positions,"
     )
     check = functools.partial(check_available, description=description, chunks=count)
-    run, keep_RB = programs.make_run(check), lay_out(folds, None).labels.keep_RP[:, :size]
     for start in range(0, size * count, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        for name in settings.families:
-            with lapack.threads_for(width):
-                values = jax.device_get(run(_measure_heads, part, keep_RB, name=name))
-            panels.append(trim({MEASURED: values}, folds))
+        panels.append({MEASURED: measure_all_heads(part, folds, settings.families, check)})
     return jax.tree.map(lambda *values: np.stack(values), *panels)
-
-
-def _measure_heads(heads: Heads, keep_RB: Array, *, name: str) -> Values:
-    return FAMILIES[name].compute(heads, keep_RB)
 
 
 def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:

@@ -196,7 +196,6 @@ class RunSource(Source):
 def check_measurable(config: Config, corpus: Corpus, run: pathlib.Path) -> None:
     """Raise UserError before any work where the run could not be measured later."""
     mesh.make_mesh(config.mesh.data, config.mesh.fsdp)
-    mesh.check_clouds(config.mesh.clouds)
     draw_probe(config, corpus)
     check_tables(open_run_source(config, corpus, run, ""))
 

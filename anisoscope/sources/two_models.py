@@ -104,7 +104,8 @@ def make_pair_table(
 @jax.enable_x64(False)
 def compare_clouds(clouds: PairedClouds, folds: Folds, aligned: bool = False) -> dict[str, Values]:
     """Compare every layer of one model with every layer of the other; `aligned`: by RSA too."""
-    size, labels, _ = lay_out(folds, None)
+    layout = lay_out(folds, None)
+    size, labels = layout.size, layout.labels
     padded = (None if x is None else pad(np.swapaxes(x, 0, 1), size).swapaxes(0, 1) for x in clouds)
     found = jax.device_get(comparison_family.compare_every_layer(*padded, labels, aligned))
     return {

@@ -22,7 +22,12 @@ from anisoscope.sources.run_program import share_program
 from anisoscope.sources.run_source import RunSource, run_attributes
 from anisoscope.subspaces import tangent_gradients, tangent_stage, tangent_tables
 from anisoscope.subspaces.subspace_energy import Frames, Tested, fit_and_test
-from anisoscope.subspaces.tangent_gradients import choose_tangent_windows, read_width, stream_basis
+from anisoscope.subspaces.tangent_gradients import (
+    TangentWindows,
+    choose_tangent_windows,
+    read_width,
+    stream_basis,
+)
 from anisoscope.subspaces.tangent_quantities import FITS
 from anisoscope.training.checkpoint import CheckpointReader
 from anisoscope.training.train_program import make_train_program
@@ -85,6 +90,10 @@ class RunStudy(tangent_stage.TangentSource):
     @functools.cached_property
     def windows(self):
         return choose_tangent_windows(self.config, self.tangents, self.corpus)
+
+    @property
+    def to_test(self) -> TangentWindows:
+        return self.windows[1]
 
     @functools.cached_property
     def update(self) -> NextStep:

@@ -14,13 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.panel import Sample, measure_panel
+from anisoscope.engine.cloud_programs import Selection
+from anisoscope.engine.measure_clouds import measure_clouds
+from anisoscope.engine.sizes import lay_out
+from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.measurement.resampling import Places
 from anisoscope.metrics import tangent
 from anisoscope.metrics.cloud import fold_weights, point_weights
+from anisoscope.sources.folds import cut_runs
 from anisoscope.subspaces.tangent_gradients import Gradients, Rows, TangentWindows, short_rows
 from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES
 
@@ -41,7 +44,7 @@ class Tested(NamedTuple):
     """Results of the tests at one checkpoint."""
 
     values: dict[str, Array]  # frames on one axis: all kinds of each fit, in the order of FITS
-    panel: dict[str, dict[str, Array]]  # gradients as clouds: {rows: {quantity: (layer, …, R)}}
+    gradient_NPD: Array  # clouds for `gradient_panel`
     fitted: Fitted  # to the other windows
 
 
@@ -101,7 +104,7 @@ def fit_and_test(
     values = {name: jnp.stack([arrays[name] for arrays in by_rank]) for name in by_rank[0]}
     values |= describe_gradients(read, windows.bins_P, tangents)
     values |= local_energy(read, cloud_NPD, tangents)
-    return Tested(values, gradient_panel(read, windows, tangents), fitted)
+    return Tested(values, read.gradient_NPD, fitted)
 
 
 def describe_gradients(
@@ -270,19 +273,22 @@ def local_energy(read: Gradients, cloud_NPD: Array, tangents: TangentsConfig) ->
     return {name: jnp.swapaxes(value, 0, 1) for name, value in values.items()}
 
 
+@jax.enable_x64(False)
 def gradient_panel(
-    read: Gradients, windows: TangentWindows, tangents: TangentsConfig
-) -> dict[str, dict[str, Array]]:
-    """Measure gradients as clouds, with the panel's families."""
+    gradient_NPD: np.ndarray, windows: TangentWindows, tangents: TangentsConfig
+) -> dict[str, Values]:
+    """Measure gradients as clouds, {rows: {quantity: (layer, …, R)}}."""
     if not tangents.families:
         return {}
-    shared = {name: getattr(tangents, name) for name in ("points", "folds", "families", "seed")}
-    settings = MeasureConfig(batches=1, nulls=(), **shared)
-    context, share = windows.tokens_JWT.shape[2], tangents.points // tangents.folds
-    fold_P = np.arange(tangents.points) // share
-    window_P = fold_P * windows.tokens_JWT.shape[1] + windows.picks_JQ.reshape(-1) // context
-    places = Places(window_P, windows.time_P)
-    clouds = {"measured": read.gradient_NPD, "unit": jax.vmap(unit_rows)(read.gradient_NPD)}
-    samples = {name: Sample(cloud_NPD, places=places) for name, cloud_NPD in clouds.items()}
-    panels = measure_panel(samples, {}, settings, jax.random.key(tangents.seed))
-    return {"raw": panels["measured"], "unit": panels["unit"]}
+    context = windows.tokens_JWT.shape[2]
+    folds = cut_runs(np.arange(tangents.points), tangents.folds)
+    window_P = folds.fold_P * windows.tokens_JWT.shape[1] + np.ravel(windows.picks_JQ) // context
+    layout = lay_out(folds, Places(window_P, np.asarray(windows.time_P)), exact=True)
+    clouds = {"raw": gradient_NPD, "unit": np.asarray(jax.vmap(unit_rows)(gradient_NPD))}
+
+    def measure(x_NPD: np.ndarray) -> Values:
+        selection, key = Selection(tangents.families, ()), jax.random.key(tangents.seed)
+        found = measure_clouds(x_NPD, layout, folds, selection, key, True, lambda takes: None)
+        return found.values[MEASURED]
+
+    return {rows: measure(x_NPD) for rows, x_NPD in clouds.items()}

@@ -18,6 +18,7 @@ from anisoscope.results.step_files import TANGENTS
 from anisoscope.sources.sweep import Families, Source, Tables, Target, is_outdated
 from anisoscope.subspaces import subspace_energy, tangent_tables
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
+from anisoscope.subspaces.tangent_gradients import TangentWindows
 from anisoscope.subspaces.tangent_quantities import SUBSPACE_KINDS
 from anisoscope.subspaces.tangent_tables import frames
 from anisoscope.utils import processes
@@ -39,6 +40,7 @@ class TangentSource(Source):
     width: int  # dimensions of states and gradients
     about_model: dict[str, Any]  # attributes of the model and its text
     other: pathlib.Path | None = None  # early proxies of another seed
+    to_test: TangentWindows  # windows that subspaces are tested on
     known: Tables  # valid tables, in memory: later steps read their proxies
 
     def __init__(self, source: Source):
@@ -138,6 +140,7 @@ class TangentSource(Source):
                 fitted[fit] = frames(self.known[other], self.tangents)
         fitted = {fit: fitted[fit] for fit in self.fits if fit != "here"}
         tested = self.test(step, before, fitted)
+        panel = subspace_energy.gradient_panel(tested.gradient_NPD, self.to_test, self.tangents)
         read = {step: self.source.digest(step)}
         for other in {before, 0} & self.known.keys():  # of the checkpoints of their proxies
             read[other] = json.loads(self.known[other].attrs["checkpoints"])[str(other)]
@@ -146,7 +149,7 @@ class TangentSource(Source):
             "previous_step": -1 if before is None else before,
             "early_proxies": json.dumps(self.digests),
         }
-        table = tangent_tables.step_table(tested, self.tangents, step, attributes, self.fits)
+        table = tangent_tables.step_table(tested, panel, self.tangents, step, attributes, self.fits)
         self.known[step] = table
         yield self.targets[0], table
 

@@ -10,6 +10,7 @@ import xarray as xr
 from anisoscope.config.tangents_config import TangentsConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.intervals import estimate, holm, variance
+from anisoscope.measurement.quantity import Values
 from anisoscope.results.summary import summarize
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import (
@@ -33,12 +34,16 @@ Cells = list[tuple[int, int, int]]  # (layer, step, rank)
 
 def step_table(
     tested: Tested,
+    panel: dict[str, Values],
     tangents: TangentsConfig,
     step: int,
     attributes: dict[str, Any],
     fits: tuple[str, ...],
 ) -> xr.Dataset:
-    """Make the table of a checkpoint with its proxies; NaN for fits not in `fits`."""
+    """Make the table of a checkpoint with its proxies; NaN for fits not in `fits`.
+
+    `panel` are quantities of gradients as clouds.
+    """
     variables = {}
     for name, value in tested.values.items():
         quantity = TANGENT_MEASURED[name]
@@ -48,11 +53,11 @@ def step_table(
                 *value.shape[:at], len(fits), len(SUBSPACE_KINDS), *value.shape[at + 1 :]
             )
         variables[name] = quantity.raw_dims[2:], value, quantity.attributes
-    for name in next(iter(tested.panel.values()), {}):
+    for name in next(iter(panel.values()), {}):
         quantity = families.quantities()[name]
         words = quantity.attributes | {"long_name": f"{quantity.long_name}, of gradients"}
         words["units"] = words["units"].replace("activation", "nats / activation (rows=unit: 1)")
-        values = np.stack([tested.panel[rows][name] for rows in GRADIENT_ROWS])
+        values = np.stack([panel[rows][name] for rows in GRADIENT_ROWS])
         variables[GRADIENT_PREFIX + name] = ("rows", *quantity.raw_dims[2:]), values, words
     table = xr.Dataset(variables, attrs=attributes)
     labels = TANGENT_COORDINATES | families.coordinates()

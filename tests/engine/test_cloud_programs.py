@@ -29,7 +29,7 @@ def read(families, size=SIZE, poison=0.0):
     selection, folds = Selection(families, CLOUD_NULLS), cut_folds(POINTS, CLUSTER[:POINTS], 8, 0)
     places = Places(CLUSTER[:POINTS], np.arange(POINTS) % 9)
     layout = sizes.lay_out(folds, places, size)
-    constants = make_constants(selection, POINTS, WIDTH, size)
+    constants = make_constants(selection, POINTS, WIDTH, layout)
     x_PD = sizes.pad(CLOUD[:POINTS], size)
     x_PD[POINTS:] = poison
     run = programs.make_run(lambda takes: None)

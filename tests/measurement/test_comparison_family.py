@@ -1,22 +1,19 @@
 """Comparisons of clouds, and their null model: the windows of one cloud in another order."""
 
-import functools
-
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
-from anisoscope.measurement.resampling import Places
+from anisoscope.measurement.quantity import MEASURED
+from anisoscope.sources.activations import Read, batch_keys, measure_batch
 from tests import reference_comparison as reference
 
 WINDOWS, TIME, WIDTH, FOLDS = 24, 16, 8, 4
 POINTS = WINDOWS * (TIME - 4)  # some positions of each fold are left out
-KEY = jax.random.key(3)
+KEY = batch_keys(3, 1)[0]
 TWINS = {
     "cka": reference.linear_cka,
     "cka_unbiased": reference.linear_cka_unbiased,
@@ -36,23 +33,15 @@ def picks():
 PICKS = picks()
 
 
-@functools.cache
-def program():
-    settings = MeasureConfig(points=POINTS, folds=FOLDS, families=("comparison",))
-
-    def of(resid_NXD, other_NXD):
-        permuted_NPD = resid_NXD[:, null_models.permuted(PICKS, WINDOWS, TIME, KEY)]
-        sample = Sample(resid_NXD[:, PICKS], None, Places(PICKS // TIME, PICKS % TIME))
-        others = {"last": other_NXD[:, PICKS]}
-        return measure_panel({MEASURED: sample}, others, settings, KEY, permuted_NPD=permuted_NPD)
-
-    return jax.jit(of)
-
-
 def found(first, second):
     """Compare two layers, also with a checkpoint that has them in reverse order."""
-    layers = jnp.asarray(np.stack([first, second]), jnp.float32)
-    return jax.tree.map(np.asarray, program()(layers, layers[::-1]))
+    layers = np.float32([first, second]).reshape(2, WINDOWS, TIME, WIDTH)
+    settings = MeasureConfig(
+        points=POINTS, batches=1, folds=FOLDS, families=("comparison",), nulls=("permuted",), seed=3
+    )
+    read, others, visible = Read(layers[None]), {"last": layers[::-1]}, np.ones((1, TIME, TIME))
+    values = measure_batch(0, read, others, PICKS[None], visible, settings)
+    return jax.tree.map(lambda value: value[0, 0], values)
 
 
 def normal(seed, *shape):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import INPUT_KINDS, NULLS, MeasureConfig
-from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import (
     FAMILIES,
     coordinates,
@@ -17,9 +16,10 @@ from anisoscope.measurement.families.registry import (
     quantities,
 )
 from anisoscope.measurement.intervals import RESAMPLINGS
-from anisoscope.measurement.panel import MEASURED, Sample, measure_panel
-from anisoscope.measurement.resampling import Places, Types
+from anisoscope.measurement.quantity import MEASURED
+from anisoscope.measurement.resampling import Types
 from anisoscope.metrics.logit_lens import build_unembedding
+from anisoscope.sources.activations import Read, measure_batch
 
 # written by `python -m tests.measurement.test_families`
 PINNED = pathlib.Path(__file__).with_name("pinned.json")
@@ -39,29 +39,30 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     )
     cloud[..., 0] = 5 * cloud[..., 0] + 3
     cloud[:, :, -1] = cloud[:, :, -2]
-    points = cloud.reshape(2, -1, WIDTH)
+    resid = np.float32(cloud)
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
     families = tuple(INPUT_KINDS)
-    settings = MeasureConfig(points=WINDOWS * TIME, folds=4, families=families, nulls=())
+    settings = MeasureConfig(points=WINDOWS * TIME, batches=1, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
-    heads = Heads(*jax.tree.map(np.float32, (q, k)), picks, visible)
-    points = np.float32(points)
     letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
     types = Types(
         np.stack([letters, letters // 2, picks]),
         np.float32([-letters, -letters // 2, -picks]),
         letters % 4,
     )
-    read = build_unembedding(np.float32(generator.normal(size=(WIDTH, 6))), "layer"), letters
-    sample = Sample(points, heads, Places(picks // TIME, picks % TIME), types, *read)
-    others = {"previous": points + np.float32(0.1), "last": points[::-1]}
-    key = jax.random.key(settings.seed)
-    found = jax.jit(
-        lambda sample, others: measure_panel({MEASURED: sample}, others, settings, key)
-    )(sample, others)[MEASURED]
+    how = build_unembedding(np.float32(generator.normal(size=(WIDTH, 6))), "layer")
+    read = Read(
+        *(np.float32(x)[None] for x in (resid, q, k)),
+        how,
+        letters.reshape(1, WINDOWS, TIME),
+        types_Z=jax.tree.map(lambda x: x[None], types),
+    )
+    last = resid.reshape(2, -1, WIDTH)[::-1].reshape(resid.shape)
+    others = {"previous": resid + np.float32(0.1), "last": last}
+    found = measure_batch(0, read, others, picks[None], visible[None], settings)[MEASURED]
     return {
-        name: pinned(np.asarray(found[name]), bool(quantity.resampling))
+        name: pinned(found[name][0, 0], bool(quantity.resampling))
         for name, quantity in quantities().items()
     }
 

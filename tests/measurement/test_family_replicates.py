@@ -7,16 +7,24 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import INPUT_KINDS, OPTIONAL_FAMILIES
+from anisoscope.engine.sizes import lay_out
 from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Cloud, Places, equal_labels, search
+from anisoscope.measurement.resampling import Cloud, Places, search
+from anisoscope.sources.folds import cut_runs
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
 GENERATOR = np.random.default_rng(0)
 CLOUD = GENERATOR.normal(size=(WINDOWS * TIME, WIDTH)).astype(np.float32) * np.float32(
     0.8
 ) ** np.arange(WIDTH)
+
+
+def equal_labels(folds, points):
+    return lay_out(cut_runs(np.arange(points), folds), None, exact=True).labels
+
+
 WHOLE = equal_labels(1, WINDOWS * TIME)
 # Another draw; the median of the whole; the eigenvalues to first order.
 APPROXIMATE = (

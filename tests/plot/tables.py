@@ -18,7 +18,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS, TrainConfig
 from anisoscope.data.unigrams import BINS
 from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
-from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.quantity import MEASURED
 from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results.derived import averages, excess_name

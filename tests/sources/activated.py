@@ -10,7 +10,7 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.measurement.families import registry as families
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
-from anisoscope.sources import run_program
+from anisoscope.sources import activations
 from anisoscope.sources.evaluation_windows import add_types, make_probe
 
 VOCAB, CONTEXT, POINTS, BATCHES, FOLDS = 31, 12, 96, 2, 4
@@ -20,36 +20,25 @@ PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=add_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
 FAMILIES, QUANTITIES, COORDINATES = DEFAULT_FAMILIES, families.quantities(), families.coordinates()
+# rotary, so that layer 0 is full of copies
+CONFIG = ModelConfig(layers=2, width=16, heads=2, context=CONTEXT, position_encoding="rotary")
 MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
 
 
 @functools.cache
 def tiny():
-    """Rotary, so that layer 0 is full of copies."""
-    config = ModelConfig(layers=2, width=16, heads=2, context=CONTEXT, position_encoding="rotary")
-    model = build(config, VOCAB, "float32")
+    model = build(CONFIG, VOCAB, "float32")
     params = model.init(jax.random.key(0))
     # scores far from 0, a drift to be seen
     return jax.jit(model.apply), jax.tree.map(lambda leaf: 5 * leaf + 0.1, params)
 
 
-def program(families=FAMILIES, nulls=NULLS, over_clouds=jax.lax.map):
-    """measure(params, others, probe, visible_TT), params and others."""
-    apply, params = tiny()
-    sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS}
-    settings = MeasureConfig(families=families, nulls=nulls, **sizes)
-    others = {
-        name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, params)
+def others():
+    """Parameters of other checkpoints."""
+    return {
+        name: jax.tree.map(lambda leaf, by=by: leaf**2 * by + leaf, tiny()[1])
         for name, by in {"previous": 1.1, "last": 1.3}.items()
     }
-
-    def measure(params, others, probe, visible_TT):
-        arguments = params, others, probe, settings.seed, visible_TT
-        return run_program.measure_probe(
-            apply, *arguments, settings=settings, over_clouds=over_clouds
-        )
-
-    return measure, params, others
 
 
 def visible():
@@ -58,14 +47,29 @@ def visible():
 
 @functools.cache
 def panel():
-    measure, *params = program()
-    return jax.tree.map(np.asarray, jax.jit(measure)(*params, PROBE, visible())).values
+    settings = MeasureConfig(
+        points=POINTS, batches=BATCHES, folds=FOLDS, families=FAMILIES, nulls=NULLS
+    )
+    visible_TT = np.asarray(visible())
+    inner_TT = np.zeros_like(visible_TT)
+    inner_TT[1:, 1:] = visible_TT[1:, 1:]
+    batches = []
+    for g in range(BATCHES):
+        texts = PROBE.tokens_GWT[g], PROBE.shuffled_GWT[g]
+        inputs = zip(*(activations_of(tokens)[:3] for tokens in texts), strict=True)
+        types_Z = jax.tree.map(lambda x_G, g=g: x_G[g], PROBE.types)
+        read = activations.Read(*map(np.stack, inputs), types_Z=types_Z)
+        compared = {name: activations_of(texts[0], x).resid_LBTD for name, x in others().items()}
+        sets = PROBE.picks_SGP[:, g], np.stack([visible_TT, inner_TT])
+        batches.append(activations.measure_batch(g, read, compared, *sets, settings))
+    return activations.join_batches(batches)
 
 
 def of(cloud="measured"):
     return panel()[cloud]
 
 
-def activations_of(tokens):
-    apply, params = tiny()
+def activations_of(tokens, params=None):
+    apply, own = tiny()
+    params = own if params is None else params
     return jax.tree.map(np.asarray, apply(params, tokens)[1])

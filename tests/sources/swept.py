@@ -19,19 +19,10 @@ def measured(config, folder, corpus=None, name="run"):
         sweep.sweep(run_source.open_run_source(config, corpus or tiny.corpus(), folder, name), stop)
 
 
-def traces(monkeypatch):
-    """Counts how often the measurement is traced, that is, compiled."""
-    count = []
-
-    inner = run_program.measure_probe
-
-    def counted(*given, **options):
-        count.append(1)
-        return inner(*given, **options)
-
-    run_program._jit_program.cache_clear()
-    monkeypatch.setattr(run_program, "measure_probe", counted)
-    return count
+def count_forward():
+    """Return a function that counts the forward passes that are made, and then compiled, from now on."""
+    run_program._jit_forward.cache_clear()
+    return lambda: run_program._jit_forward.cache_info().misses
 
 
 def exchanged(folder, step, other):

@@ -1,36 +1,37 @@
-"""The panel of a model's activations: every value and resample is that of slow loops in float64;
-and as a program.
-"""
+"""Measured activations: every value and resample is that of slow loops in float64; and programs."""
+
+import functools
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
+from anisoscope.engine import programs
 from anisoscope.measurement.families import registry as families
 from anisoscope.measurement.null_models import permuted
 from anisoscope.models.masks import visible_keys
-from anisoscope.sources import activations
+from anisoscope.sources import activations, run_program
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.training import train_program
-from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from tests import reference_comparison
 from tests import tiny as training
 from tests.sources.activated import (
     BATCHES,
+    CONFIG,
     CONTEXT,
     FOLDS,
     MEASURED,
     POINTS,
     PROBE,
     QUANTITIES,
+    VOCAB,
     activations_of,
     of,
-    program,
+    others,
     tiny,
     visible,
 )
@@ -95,9 +96,8 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
 
 @pytest.mark.slow
 def test_compares_layers_and_checkpoints():
-    _, params, others = program()
     found = of()
-    apply, _ = tiny()
+    apply, params = tiny()
     tokens, picks = PROBE.tokens_GWT[1], PROBE.picks_SGP[0, 1]
 
     def clouds(params):
@@ -107,7 +107,7 @@ def test_compares_layers_and_checkpoints():
     own = clouds(params)
     pairs = {("layers", i, j): (own[i], own[j]) for i, j in np.ndindex(3, 3)}
     pairs |= {
-        (name, i): (own[i], clouds(other)[i]) for name, other in others.items() for i in range(3)
+        (name, i): (own[i], clouds(other)[i]) for name, other in others().items() for i in range(3)
     }
     for (name, *place), pair in pairs.items():
         resampled = list(zip(*(jackknife(cloud) for cloud in pair), strict=True))
@@ -136,68 +136,57 @@ def test_the_permuted_null_model_reads_other_windows_of_the_same_batch():
         np.testing.assert_allclose(found[1, 0, n, m, 0], expected, rtol=1e-3, atol=1e-5)
 
 
-def check_against_the_panel(found):
-    assert found.keys() == {"measured", "shuffled"}
-    for cloud, values in found.items():
-        for name, value in values.items():
-            whole = of(cloud)[name]
-            np.testing.assert_allclose(value, whole, rtol=1e-4, atol=1e-5, err_msg=name)
+@pytest.mark.slow
+def test_a_device_and_arrays_give_the_same_numbers():
+    """What a model reads may stay where it is."""
+    settings = MeasureConfig(
+        points=POINTS, batches=1, folds=FOLDS, families=("similarity", "attention"), nulls=()
+    )
+    host = activations.Read(*(np.asarray(x)[None] for x in activations_of(PROBE.tokens_GWT[0])[:3]))
+    rest = {}, PROBE.picks_SGP[:1, 0], np.asarray(visible())[None], settings
+    found = (activations.measure_batch(0, read, *rest) for read in (host, jax.device_put(host)))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+def programs_of_the_panel():
+    """Yield all programs of measuring, and the shapes of their arguments."""
+    of()
+    for function, static, structure, shapes, _ in list(programs._futures):
+        with programs._settings():
+            arguments = jax.tree.unflatten(structure, shapes)
+            yield jax.jit(functools.partial(function, **dict(static))), arguments
 
 
 @pytest.mark.slow
-def test_activations_from_elsewhere_are_measured_as_those_of_our_own_models():
-    """Batch by batch and from arrays, or fused with the model: the same numbers."""
-    families, nulls = ("leading", "attention"), ("shuffled",)
-    sizes = {"points": POINTS, "batches": BATCHES, "folds": FOLDS}
-    settings = MeasureConfig(families=families, nulls=nulls, **sizes)
-    mask_TT = np.asarray(visible())
-    second_TT = mask_TT.copy()
-    second_TT[0] = second_TT[:, 0] = False
-    found = []
-    for batch in range(BATCHES):
-        texts = PROBE.tokens_GWT[batch], PROBE.shuffled_GWT[batch]
-        inputs = zip(*(activations_of(tokens)[:3] for tokens in texts), strict=True)
-        arguments = {}, PROBE.picks_SGP[:, batch], np.stack([mask_TT, second_TT]), settings
-        read = activations.Read(*map(np.stack, inputs))
-        found.append(activations.measure_batch(batch, read, *arguments))
-    check_against_the_panel(jax.tree.map(lambda *values: np.concatenate(values), *found))
-
-
-UNDECOMPOSED = ("dimension", "scale", "comparison", "attention", "frequency")
-
-
-@pytest.mark.slow
-def test_clouds_at_once_change_nothing():
-    """As on an accelerator: all layers of an input together, all heads of a block. Nothing that is
-    decomposed: on a CPU jaxlib's decompositions of several matrices at once can wait for each other
-    for ever.
+def test_every_product_of_a_measurement_has_full_float32_precision():
+    """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot
+    show that.
     """
-    over_clouds = mesh.over_clouds(3, 1)
-    measure, *params = program(UNDECOMPOSED, ("shuffled",), over_clouds)
-    check_against_the_panel(jax.jit(measure)(*params, PROBE, visible()).values)
-
-
-ON_CPU = jax.default_backend() == "cpu"  # else as many at once as fit, where no number is asked for
-
-
-@pytest.mark.parametrize(
-    ("asked", "steps"), [(None, 6 if ON_CPU else 1), (1, 6), (3, 2), (4, 2), (9, 1)]
-)
-def test_clouds_at_once_come_in_groups_of_one_size(asked, steps):
-    over = mesh.over_clouds(asked, 1)
-    assert f"length={steps}" in str(jax.make_jaxpr(lambda x: over(jnp.sin, x))(jnp.zeros((6, 5))))
+    texts = [str(jax.make_jaxpr(function)(*shapes)) for function, shapes in programs_of_the_panel()]
+    tokens = np.asarray(PROBE.tokens_GWT[0])[None]
+    forward = run_program._jit_forward(CONFIG, VOCAB, (), True)
+    texts.append(str(jax.make_jaxpr(forward)(tiny()[1], tokens, visible(), 0)))
+    text = "".join(texts)
+    products = text.count("dot_general[")
+    assert products > 7
+    assert (
+        text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+        + text.count("precision=HIGHEST")
+        == products
+    )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("of", ["panel", "training step"])
-def test_programs_are_lowered_for_accelerators(of):
+@pytest.mark.parametrize("what", ["panel", "training step"])
+def test_programs_are_lowered_for_accelerators(what):
     """What a GPU or a TPU lacks is found here, without one."""
-    function, *arguments = program()
-    function, arguments = jax.jit(function), (*arguments, PROBE, visible())
-    if of == "training step":
+    lowered = programs_of_the_panel()
+    if what == "training step":
         config = replace(training.config(), {"model.dtype": "bfloat16"})
         made = train_program.make_train_program(config, training.corpus())
-        function, arguments = made.steps, (made.create(), made.tokens_N, made.data_R, np.int32(1))
-    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
-    exported = jax.export.export(function, platforms=("cuda", "tpu"))(*shapes)
-    assert len(exported.mlir_module_serialized) > 1000
+        arguments = (made.create(), made.tokens_N, made.data_R, np.int32(1))
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(np.shape(x), x.dtype), arguments)
+        lowered = [(made.steps, shapes)]
+    for function, shapes in lowered:
+        exported = jax.export.export(function, platforms=("cuda", "tpu"))(*shapes)
+        assert len(exported.mlir_module_serialized) > 1000

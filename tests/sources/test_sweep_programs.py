@@ -1,13 +1,8 @@
-import dataclasses
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import NULLS
-from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.models import transformer
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
@@ -15,16 +10,16 @@ from anisoscope.sources import run_program
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
 from tests import reference, tiny
-from tests.sources.swept import measured, traces
+from tests.sources.swept import count_forward, measured
 from tests.training.test_loop import store_of
 
 
 @pytest.mark.slow
-def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
+def test_another_mask_is_data_of_the_same_program(run):
     """One run's parameters under three masks: each cloud is that of the model with this mask."""
     folder, changes = run[0], {"measure.families": ("similarity", "attention"), "measure.nulls": ()}
     config = replace(run[1], changes)
-    count, corpus = traces(monkeypatch), tiny.corpus()
+    count, corpus = count_forward(), tiny.corpus()
     params = store_of(folder).restore_params(6)
     probe = run_program.draw_probe(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
@@ -41,54 +36,22 @@ def test_another_mask_is_data_of_the_same_program(run, monkeypatch):
         most = np.log(np.asarray(visible_keys(masked.model, 8)).sum(1)[1:]).mean()
         # little was learned
         np.testing.assert_allclose(values["attention_entropy"][0, 0, 1], most, atol=0.02)
-    assert len(count) == 1
+    assert count() == 1
 
 
-# four get a set of positions of a batch each, eight windows of every batch
 @pytest.mark.slow
-@pytest.mark.parametrize(("devices", "shared"), [(4, (2, 2)), (8, None)])
-def test_many_devices_measure_what_one_does(run, monkeypatch, devices, shared):
+def test_devices_and_cores_measure_what_one_does_to_the_bit(run, monkeypatch):
     families = ("spectrum", "attention", "comparison")
     folder, config = run[0], replace(run[1], {"measure.families": families, "measure.batches": 2})
-    monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:devices])
-    found = mesh.measuring_mesh(2, 2)
-    assert (None if found is None else found.devices.shape) == shared
-    measured(config, folder)
-    many = joined_files.read_table(folder / "results.nc")
-    (folder / "measurements").rename(folder / "of many")
-    monkeypatch.setattr(mesh, "devices", lambda: jax.devices()[:1])
-    measured(config, folder)
-    alone = joined_files.read_table(folder / "results.nc")
-    for name in many.data_vars:
-        np.testing.assert_allclose(many[name], alone[name], rtol=2e-4, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.slow
-def test_every_product_of_a_measurement_has_full_float32_precision():
-    """On an accelerator a product without it rounds its factors to TF32 or bfloat16; a CPU cannot
-    show that.
-    """
-    config, corpus = tiny.config(), tiny.corpus()
-    model = transformer.build(config.model, corpus.vocab_size, "float32")
-    params, probe = model.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
-    visible_TT = visible_keys(config.model, config.model.context)
-    settings = dataclasses.replace(config.measure, families=tuple(FAMILIES), nulls=NULLS)
-    options = settings, functools.partial(transformer.unembedding, config.model)
-
-    def compute(params, others, probe, visible_TT):
-        return run_program.measure_probe(
-            model.apply, params, others, probe, settings.seed, visible_TT, *options
-        )
-
-    others = {"previous": params, "last": params}
-    text = str(jax.make_jaxpr(compute)(params, others, probe, visible_TT))
-    products = text.count("dot_general[")
-    assert products > 7
-    assert (
-        text.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
-        + text.count("precision=HIGHEST")
-        == products
-    )
+    tables = []
+    for devices, cores in ((8, 4), (1, 1)):
+        monkeypatch.setattr(mesh, "devices", lambda count=devices: jax.devices()[:count])
+        monkeypatch.setattr(mesh, "cores", lambda count=cores: count)
+        measured(config, folder)
+        tables.append(joined_files.read_table(folder / "results.nc"))
+        (folder / "measurements").rename(folder / f"of {devices}")
+    for name in tables[0].data_vars:
+        np.testing.assert_array_equal(*(table[name] for table in tables), err_msg=name)
 
 
 def test_of_an_encoder_the_readout_tells_what_was_masked():
@@ -119,11 +82,11 @@ CHANGES = {
 }
 
 
-def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run, monkeypatch):
+def test_the_tables_of_a_hook_point_are_those_of_its_cloud(run):
     folder, config = run[0], replace(run[1], CHANGES)
-    count = traces(monkeypatch)
+    count = count_forward()
     measured(config, folder)
-    assert len(count) == 2  # of the residual stream, and of all hook points
+    assert count() == 2  # of the residual stream, and of all hook points
     corpus, params = tiny.corpus(), store_of(folder).restore_params(2)
     probe = run_program.draw_probe(config, corpus)
     model = transformer.build(config.model, corpus.vocab_size, "float32", HOOK_POINTS)

@@ -1,8 +1,7 @@
 """Families attention and sinks: queries, keys, scores and patterns of the heads."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -163,13 +162,10 @@ def measure_head(
     }
 
 
-def measure_heads(
-    heads: Heads, keep_RB: Array, over: Callable[[Callable, Any], Any] = jax.lax.map
-) -> Values:
+def measure_heads(heads: Heads, keep_RB: Array) -> Values:
     """Measure every head, arrays (block, head, R), and every block.
 
-    `keep_RB` weights the windows, 1 or 0: all of them, then all but each fold. `over` maps work over
-    the heads of a block.
+    `keep_RB` weights the windows, 1 or 0: all of them, then all but each fold.
     """
     keep_RP = jnp.asarray(keep_RB)[:, heads.picks_P // heads.q_NBTHK.shape[2]]
 
@@ -187,7 +183,7 @@ def measure_heads(
             return jax.vmap(measure)(keep_RP, keep_RB)
 
         qk_HBTK = tuple(jnp.moveaxis(x_BTHK, 2, 0) for x_BTHK in qk_BTHK)
-        return over(resample_head, (qk_HBTK, bias_HTT))
+        return jax.lax.map(resample_head, (qk_HBTK, bias_HTT))
 
     visible_NTT = jnp.broadcast_to(
         heads.visible_TT, (len(heads.q_NBTHK), *heads.visible_TT.shape[-2:])
@@ -199,11 +195,9 @@ def measure_heads(
     return values | {"sink_heads": jnp.where(known_N, (first_NH > SINK_FROM).mean(axis=1), jnp.nan)}
 
 
-def measure_sinks(
-    heads: Heads, keep_RB: Array, over: Callable[[Callable, Any], Any] = jax.lax.map
-) -> Values:
+def measure_sinks(heads: Heads, keep_RB: Array) -> Values:
     """Measure blocks, (block, threshold, R); NaN where a head's weight is NaN."""
-    values = measure_heads(heads, keep_RB, over)
+    values = measure_heads(heads, keep_RB)
 
     def rate(weight_NHR: Array) -> Array:
         known_N1R = jnp.isfinite(weight_NHR).all(axis=1)[:, None]

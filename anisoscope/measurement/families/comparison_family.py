@@ -136,10 +136,10 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
         {"measured": values of the clouds}; and where the windows can be permuted, "permuted": the
         permuted clouds compared with the clouds themselves.
     """
-    labels, over = clouds.labels, clouds.over
+    labels = clouds.labels
     measured_N = Prepared(prepare_clouds(clouds.points_NPD, labels.keep_RP), clouds.nearest_N)
     prepared = map_samples(
-        lambda z_NPD: over(lambda cloud_PD: prepare_comparison(cloud_PD, labels), z_NPD),
+        lambda z_NPD: jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, labels), z_NPD),
         clouds.nulls | clouds.others,
     )
     others = {name: prepared.pop(name) for name in clouds.others}
@@ -148,7 +148,7 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
 
     def compare_layers(layers_N: Prepared) -> Values:
         found = map_samples(
-            lambda other_N: over(lambda pair: compare(*pair), (layers_N, other_N)), others
+            lambda other_N: jax.lax.map(lambda pair: compare(*pair), (layers_N, other_N)), others
         )
         found["layers"] = map_pairs(compare, layers_N, measured_N)
         return {

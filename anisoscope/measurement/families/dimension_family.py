@@ -328,9 +328,9 @@ def measure_hubness(cloud: Cloud) -> Values:
 def measure_local(cloud: Cloud) -> Values:
     """Measure a cloud, (R,), and each of its sections, in which neighborhoods are wider."""
     labels = cloud.labels
-    points = None if isinstance(labels.points, int) else labels.points
     value_GP = jax.lax.map(
-        lambda found: neighborhood_isotropy(cloud.points_PD, found, points=points), cloud.searched
+        lambda found: neighborhood_isotropy(cloud.points_PD, found, points=labels.points),
+        cloud.searched,
     )
 
     def read(member_P: Array, neighbors: Neighbors, *value_P: Any) -> Values:

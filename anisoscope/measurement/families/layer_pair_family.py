@@ -109,7 +109,7 @@ def measure_imbalance(clouds: LayerClouds) -> dict[str, Values]:
         return dict.fromkeys(IMBALANCE, jnp.concatenate(values, axis=-1))
 
     def find_neighbors(x_NPD: Array) -> Searched:
-        return clouds.over(lambda cloud_PD: search_nearest(cloud_PD, labels), x_NPD)
+        return jax.lax.map(lambda cloud_PD: search_nearest(cloud_PD, labels), x_NPD)
 
     return map_samples(
         measure, {MEASURED: clouds.nearest_N} | map_samples(find_neighbors, clouds.nulls)
@@ -130,7 +130,7 @@ def measure_linearity(clouds: LayerClouds) -> dict[str, Values]:
         return values
 
     def measure_layers(by_NPD: Array) -> Values:
-        scores = clouds.over(measure_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
+        scores = jax.lax.map(measure_layer, (by_NPD[:-1], clouds_NPD[:-1], clouds_NPD[1:]))
         return {
             name: jnp.pad(value, ((1, 0), (0, 0)), constant_values=jnp.nan)
             for name, value in scores.items()

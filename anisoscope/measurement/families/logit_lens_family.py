@@ -1,8 +1,6 @@
 """Family logit_lens: the prediction of each layer, read through the final norm and unembedding."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -80,11 +78,7 @@ LOGIT_LENS = {
 
 
 def measure_logit_lens(
-    clouds_NPD: Array,
-    unembedding: Unembedding,
-    target_P: Array | None,
-    labels: Labels,
-    over: Callable[[Callable, Any], Any] = jax.lax.map,
+    clouds_NPD: Array, unembedding: Unembedding, target_P: Array | None, labels: Labels
 ) -> Values:
     """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
     points, keep_RP = clouds_NPD.shape[1], labels.keep_RP
@@ -115,7 +109,7 @@ def measure_logit_lens(
         "logit_lens_rank": fold_means(lens.rank_NP, keep_RP, known_P),
         "logit_lens_settled": fold_means(lens.settled_NP, keep_RP),
     }
-    return values | over(measure_cloud, clouds_NPD)
+    return values | jax.lax.map(measure_cloud, clouds_NPD)
 
 
 FAMILIES = {"logit_lens": Family(measure_logit_lens, LOGIT_LENS, ("untrained",))}

@@ -10,7 +10,7 @@ import torch
 from scipy import stats
 
 from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.panel import MEASURED
+from anisoscope.measurement.quantity import MEASURED
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import forward, residual_stream
 from anisoscope.sources.hf.layer_capture import (

@@ -12,9 +12,10 @@ import xarray as xr
 
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
+from anisoscope.measurement.quantity import Values
 from anisoscope.results import replicates_table
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Measured, Read, input_names
+from anisoscope.sources.activations import Read, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
@@ -145,7 +146,7 @@ def measure_revision(
             print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
 
-    def measure_batch(g: int) -> tuple[Measured, Read]:
+    def measure_batch(g: int) -> tuple[dict[str, Values], Read]:
         inputs = [windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]]
         inputs_ZWT = np.stack(inputs[: len(input_names(measure))])
         with report_stage(f"{label}reading batch {g + 1} of {measure.batches}"):
@@ -201,13 +202,17 @@ def read_again(plan: Plan, loaded: PretrainedModel, read: Read) -> Read:
 
 
 def find_noise(
-    plan: Plan, measured: Measured, again: Read, others: dict[str, Any], visible: np.ndarray
+    plan: Plan,
+    values: dict[str, Values],
+    again: Read,
+    others: dict[str, Any],
+    visible: np.ndarray,
 ) -> str:
     """Measure the moved vectors of the first batch; return how far each quantity moves, as JSON."""
     settings = dataclasses.replace(plan.measure, nulls=())
     picks_SP = plan.windows.probe.picks_SGP[:1, 0]
     moved = activations.measure_batch(0, again, others, picks_SP, visible, settings)
-    return json.dumps(guards.noise_floor(measured, moved))
+    return json.dumps(guards.noise_floor(values, moved))
 
 
 def check_numbers(

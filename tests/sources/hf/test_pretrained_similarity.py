@@ -21,12 +21,11 @@ from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, WeightsConfig
 from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
-from anisoscope.measurement.families.comparison_family import compare_every_layer
-from anisoscope.measurement.resampling import equal_labels
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import OpenRun
+from anisoscope.sources.folds import cut_runs
 from anisoscope.sources.hf import text_chunks, two_folders, two_pretrained
 from anisoscope.utils import folder
 from anisoscope.utils.errors import UserError
@@ -110,8 +109,11 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     assert not set(fold[:, 0].ravel()) & set(fold[:, 1].ravel())  # folds are of whole chunks
     assert (points.chunk_M[points.other_M] != points.chunk_M).all()
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
-    labels = equal_labels(MEASURE.folds, a_NPD.shape[1])
-    measured = compare_every_layer(a_NPD, b_NPD, a_NPD, labels)["measured"]
+    folds, clouds = (
+        cut_runs(np.arange(a_NPD.shape[1]), MEASURE.folds),
+        two_models.PairedClouds(a_NPD, b_NPD),
+    )
+    measured = two_models.compare_clouds(clouds, folds)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 
