@@ -81,8 +81,6 @@ class Family:
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # null models of all its quantities
     neighbors: int = 0  # nearest neighbors of each point that it reads
-    # arrays of points x points that its program holds at once; 0 where it works in row blocks
-    distances: int = 0
     # whether it reads the types of points, which only sources of texts know
     reads_types: bool = False
     coordinates: dict[str, tuple] = field(default_factory=dict)  # labels of further dimensions

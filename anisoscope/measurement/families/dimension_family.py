@@ -359,7 +359,6 @@ FAMILIES = {
         ESTIMATORS,
         DIMENSION_NULLS,
         neighbors=estimators.FARTHER,
-        distances=3,
         constants=lambda points, width, *_: estimators.noise_factors(width, points),
     ),
     "hubness": Family(measure_hubness, HUBNESS, DIMENSION_NULLS, neighbors=NEAREST),
