@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.plot import style
+from anisoscope.plot import panel_axes, style
 from findings.claims.phases import TABLES
 from findings.scripts.shared_tables import save_figure
 
@@ -23,14 +23,15 @@ TEXTS = {
 PANELS = {  # column, and what is subtracted from it for the null model
     "RankMe": ("rankme_centered", None),
     "effective rank": ("effective_rank", None),
-    "gain over unigram (bits)": ("gain", None),
-    "exponent of the spectrum (α-ReQ)": ("alpha_req", None),
+    "gain (bits per character)": ("gain", None),
+    "exponent, α-ReQ": ("alpha_req", None),
     "anisotropy": ("anisotropy", None),
     "dimension (TwoNN)": ("twonn", "twonn_excess"),
 }
 NOTE = (
-    "Decoders of 0.2 million parameters, width 64, AdamW, rotary positions; means over 4 blocks. Thin: seeds; thick: "
-    "their mean. Dashed: Gaussian cloud of the same spectrum. Step 0 is drawn at one half."
+    "Decoders of 0.2 million parameters, width 64, AdamW, rotary positions; means over 4 blocks. Thin: seeds; "
+    "thick: their mean. Dashed: Gaussian cloud of the same spectrum. Gain: over the frequencies of characters. "
+    "Step 0 stands at one half."
 )
 BY_LAYER = ("rankme_centered", "anisotropy", "alpha_req", "twonn")
 DEPTH_TEXT = "many_natural"
@@ -48,7 +49,8 @@ def draw(curves: pd.DataFrame) -> Figure:
                 if excess:
                     null = own.assign(null=own[column] - own[excess]).groupby("step")["null"].mean()
                     ax.plot(np.maximum(null.index, 0.5), null, "--", color=color, linewidth=0.9)
-        ax.set(title=title, xscale="log")
+        panel_axes.logarithmic(ax.xaxis)
+        ax.set_title(title)
     for ax in axes[-1]:
         ax.set_xlabel("step")
     style.legend(axes)
@@ -75,8 +77,7 @@ def draw_depth(layers: pd.DataFrame) -> Figure:
             mean = layers[layers.step == step].groupby("layer")[column].mean()
             dashed = "--" if step == 0 else "-"
             ax.plot(mean.index, mean, dashed, color=color, label=f"step {step:,}", linewidth=1)
-        ax.set(title=titles[column].removesuffix(" (α-ReQ)"), xlabel="layer")
-    axes[2].set_title("α-ReQ")
+        ax.set(title=titles[column], xlabel="layer")
     style.legend(axes)
     return figure
 
