@@ -9,6 +9,7 @@ the same for all pairs of layers. The best pair is calibrated by the largest val
 permutation, so that choosing it counts.
 """
 
+import math
 import pathlib
 import sys
 from typing import Any
@@ -18,12 +19,12 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import anisoscope
-from anisoscope.metrics.calibration import PERMUTATIONS, calibrated
 from anisoscope.plot import style
 from anisoscope.results import joined_files
 from findings.scripts.shared_tables import RESULTS, save_figure
 
 FOLDER = RESULTS / "similarity"
+PERMUTATIONS, LEVEL = 200, 0.05  # as in the paper
 WINDOWS, CONTEXT, EVERY = 32, 128, 4  # windows, their length, and one position of so many
 PAIRS = {  # run and step, twice; texts are the same at the same places
     "two seeds, untrained": (("many_natural_0", 0), ("many_natural_1", 0)),
@@ -72,9 +73,17 @@ def calibrate_layers(
     return values_KLM[0], values_KLM[1:]
 
 
-def describe(value: np.ndarray, null_K: np.ndarray) -> dict[str, float]:
-    found = calibrated(np.asarray(value, np.float32), null_K.astype(np.float32))
-    return {name: float(number) for name, number in found._asdict().items()}
+def describe(value: float, null_K: np.ndarray) -> dict[str, float]:
+    """Return the value, its score and p, and the mean of the null.
+
+    score: max(0, (s - t) / (1 - t)), t the ceil((1 - LEVEL) (K + 1))-th smallest of the value s and
+    its K permutations. p: (1 + number of the K that reach s) / (K + 1).
+    """
+    rank = math.ceil((1 - LEVEL) * (len(null_K) + 1) - 1e-9)
+    threshold = np.sort([*null_K, value])[rank - 1]
+    score = max(0.0, (value - threshold) / (1 - threshold))
+    p = (1 + (null_K >= value).sum()) / (len(null_K) + 1)
+    return {"value": float(value), "score": score, "p": p, "null_mean": null_K.mean()}
 
 
 def draw(layers: pd.DataFrame, best: pd.DataFrame) -> Figure:
