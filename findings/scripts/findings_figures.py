@@ -32,6 +32,10 @@ ENERGIES = {
     "energy": ("gradient energy", style.COLORS[0]),
     "control_energy": ("gradient energy,\nrandom subspaces", "0.5"),
 }
+TITLES = {  # of the figures of families
+    "pretrained": "In two decoders answers settle late, and paths straighten over depth",
+    "pair": "In 4 layers decoders' answers settle early; paths are straightest behind block 1",
+}
 TANGENT_NOTE = (
     "Means over blocks 1 to 4. Bands: 95 % intervals over five seeds. Semi-NMF, 16 directions of 63, "
     "fitted early. Black: the energies that the verdicts compare, of step 0, the mean over "
@@ -102,8 +106,8 @@ if __name__ == "__main__":
     own = last.model.isin(["decoder", "encoder"])
     with style.context():
         for name, figure in {
-            "families_pretrained": draw_families(last[~own], "Optional families of two decoders"),
-            "families_pair": draw_families(last[own], "Optional families of a pair of 4 layers"),
+            "families_pretrained": draw_families(last[~own], TITLES["pretrained"]),
+            "families_pair": draw_families(last[own], TITLES["pair"]),
             "tangent_energy": draw_tangents(),
         }.items():
             figure.savefig(FIGURES / f"{name}.png", dpi=150)
