@@ -42,6 +42,12 @@ def torus(steps=24):
     return filled(np.concatenate(pairs, axis=1))
 
 
+def far_crowds():
+    """Draw two crowds, each as wide as the rounding of the Gram matrix that says who is near."""
+    side_P = np.where(np.arange(POINTS) % 2, 1, -1)
+    return np.float32(4e-4 * gaussian() + side_P[:, None] * rotation(WIDTH)[0])
+
+
 def far_point():
     cloud = gaussian(seed=3)
     cloud[9] *= 1e4
@@ -51,7 +57,7 @@ def far_point():
 # where the Gram matrix is all rounding, or holds too few candidates of a crowd, or has ties
 AWKWARD = {f"crowds of {crowd}": crowded(gaussian(601), crowd, 1e-4)[:POINTS] for crowd in (4, 40)}
 AWKWARD |= {"few values": np.round(filled(gaussian(width=3))), "one far away": far_point()}
-AWKWARD |= {"ties": torus(), "lines": lines()}
+AWKWARD |= {"ties": torus(), "lines": lines(), "far crowds": far_crowds()}
 # the last of the lines' digits are a thousandth of a step
 RTOL = {"crowds of 4": 1e-4, "crowds of 40": 1e-4, "lines": 3e-3}
 
