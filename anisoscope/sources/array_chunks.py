@@ -13,10 +13,11 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
 from anisoscope.engine.measure_clouds import LensInput, Selection, measure_all_heads, measure_clouds
 from anisoscope.engine.sizes import Folds, lay_out
 from anisoscope.measurement.families.attention_family import Heads
+from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import layer_keys
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import as_vectors
@@ -47,11 +48,12 @@ def measure_chunks(
     given. Return {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
     layers, width = vectors.layers, max(vectors.widths)
-    selection = Selection(settings.families, settings.nulls)
-    together = selection.families_reading("layers") or selection.families_reading("logit_lens")
     parts, counts = [], [[] for _ in layers]
-    with progress_bar(None, label, "layer", total=len(chunks) * len(layers)) as bar:
-        for chunk in chunks:
+    work = [pair for chunk in chunks for pair in share_work(chunk, settings.families)]
+    with progress_bar(None, label, "layer", total=len(work) * len(layers)) as bar:
+        for whole, chunk, families in work:
+            selection = Selection(families, settings.nulls)
+            together = {"layers", "logit_lens"} & {INPUT_KINDS[name] for name in families}
             description = f"{chunk.size:,} points of width {width}"
             if together and len(layers) > 1:
                 description = f"{len(layers)} layers of {description} together"
@@ -59,10 +61,11 @@ def measure_chunks(
             # checked before the arrays are read
             check(WORK * 4 * (len(layers) if together else 1) * chunk.size * width)
 
-            def read(chunk: Chunk = chunk) -> Iterator[np.ndarray]:
+            def read(chunk: Chunk = chunk, counted: bool = whole) -> Iterator[np.ndarray]:
                 for n, layer in enumerate(layers):
                     cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
-                    counts[n].append(count_degenerate(cloud_PD))
+                    if counted:
+                        counts[n].append(count_degenerate(cloud_PD))
                     yield cloud_PD
                     bar.update()
 
@@ -76,6 +79,10 @@ def measure_chunks(
                 check,
                 None if lens is None else LensInput(lens[0], lens[1][chunk.rows_P]),
             )
+            if not whole:
+                for cloud, by_name in values.items():
+                    parts[-1].setdefault(cloud, {}).update(by_name)
+                continue
             for count, number in zip(counts, copied, strict=True):
                 count[-1][COPIES] = number
             parts.append(values)
@@ -88,7 +95,31 @@ def measure_chunks(
             *(f"{least:,}", f"{points:,}"),
         )
     attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
+    if sampled := [chunk for _, chunk, _ in work if all(chunk is not other for other in chunks)]:
+        searched = f"{sum(chunk.size for chunk in sampled):,} of {attributes['points']:,} points"
+        attributes["neighbors_among"] = searched
+        LOGGER.warning(
+            "neighbors are searched among %s, drawn in whole clusters; pass search_among=None to "
+            "search among all, which takes time as the square of their number",
+            searched,
+        )
     return values, attributes
+
+
+def share_work(
+    chunk: Chunk, families: tuple[str, ...]
+) -> list[tuple[bool, Chunk, tuple[str, ...]]]:
+    """Split families of a large chunk into those of all points, and those of neighbors of a sample.
+
+    Return what to measure in turn: whether it is the first of the chunk, points, and families.
+    """
+    near = tuple(name for name in families if FAMILIES[name].neighbors)
+    if chunk.sample is None or not near:
+        return [(True, chunk, families)]
+    rest = tuple(name for name in families if name not in near)
+    if not rest:
+        return [(True, chunk.sample, near)]
+    return [(True, chunk, rest), (False, chunk.sample, near)]
 
 
 @jax.enable_x64(False)

@@ -32,7 +32,7 @@ from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
-from anisoscope.sources.folds import Chunk, cut_chunks, cut_runs
+from anisoscope.sources.folds import SEARCHED, Chunk, check_searched, cut_chunks, cut_runs
 from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 
@@ -53,6 +53,7 @@ def measure(
     layer_names: Sequence[str] | None = None,
     folds: int = 8,
     num_chunks: int = 1,
+    search_among: int | None = SEARCHED,
     seed: int = 0,
     metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
     quiet: bool = False,
@@ -87,6 +88,8 @@ def measure(
         folds: maximum number of folds of whole clusters to resample; 1: no intervals.
         num_chunks: measure this many chunks of whole clusters separately, where all points do not
             fit into memory. Values are means over chunks, each with the points of one chunk.
+        search_among: of more points neighbors are searched among about so many, drawn in whole
+            clusters: `attrs["neighbors_among"]`. None: among all, in time as the square of points.
         seed: random seed of the folds and the null models.
         metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
             number, which gets an interval and an excess over "gaussian".
@@ -130,10 +133,12 @@ def measure(
         settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
         array_checks.check_texts(vectors, settings.folds)
         user_metrics.check_metrics(metrics or {})
+        check_searched(search_among)
         tables = {}
         for positions, points in array_checks.position_sets(vectors).items():
             lens = read_lens(unembedding, targets, points)
-            chunks = cut_chunks(points, num_chunks, settings.folds, settings.seed)
+            cuts = num_chunks, settings.folds, settings.seed, search_among
+            chunks = cut_chunks(points, *cuts)
             values, attributes = measure_layers(points, chunks, settings, lens)
             table = make_table(values, settings, attributes, names)
             if metrics:

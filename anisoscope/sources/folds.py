@@ -20,6 +20,8 @@ FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come
 KEPT = 0.75  # share of the points that chunks of similar size would keep
 MOST = 0.75  # share in one cluster; above it the others hardly show how clusters differ
 SECTIONS = 4  # of unequal clusters
+SEARCHED = 2**15  # points of a chunk among which neighbors are searched, if not told otherwise
+FEWEST_SEARCHED = 64
 ALIKE = 1.25  # folds of points or windows that differ in size by less count as equal
 
 
@@ -109,10 +111,16 @@ class Chunk(NamedTuple):
     size: int
     places: Places | None
     folds: Folds
+    sample: "Chunk | None" = None  # where neighbors are searched; None: among all points
 
 
-def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chunk]:
-    """Cut points into chunks of whole clusters, each with as many folds and sections."""
+def cut_chunks(
+    vectors: Vectors, count: int, folds: int, seed: int, searched: int | None = SEARCHED
+) -> list[Chunk]:
+    """Cut points into chunks of whole clusters, each with as many folds and sections.
+
+    Neighbors are searched among about `searched` points of a chunk; None: among all.
+    """
     cluster_P, time_P = vectors.cluster_P, vectors.time_P
     rows = cut_rows(vectors.shape[0], cluster_P, count, seed)
     labels = [None if cluster_P is None else cluster_P[rows_P] for rows_P in rows]
@@ -130,10 +138,53 @@ def cut_chunks(vectors: Vectors, count: int, folds: int, seed: int) -> list[Chun
             window_P = np.unique(label_P, return_inverse=True)[1]
             place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
             places = Places(window_P.astype(np.int32), place_P)
-        chunks.append(Chunk(rows_P if count > 1 else slice(None), rows_P.size, places, cut))
+        chunk = Chunk(rows_P if count > 1 else slice(None), rows_P.size, places, cut)
+        if searched is not None and chunk.size > searched:
+            chunk = chunk._replace(sample=draw_sample(chunk, searched, seed))
+        chunks.append(chunk)
     if cluster_P is not None and folds > 1:
         warn_of_few(np.bincount(cluster_P), chunks)
     return chunks
+
+
+def check_searched(searched: Any) -> None:
+    """Raise ValueError where a sample of so many points has no neighbors to speak of."""
+    whole = isinstance(searched, numbers.Integral) and searched >= FEWEST_SEARCHED
+    if searched is not None and not whole:
+        raise ValueError(
+            f"search_among is {searched}; pass a whole number from {FEWEST_SEARCHED}, or None for all"
+        )
+
+
+def draw_sample(chunk: Chunk, most: int, seed: int) -> Chunk:
+    """Draw about `most` points, in whole clusters, the same share of every fold."""
+    generator, places = np.random.default_rng(seed), None
+    if chunk.places is None:
+        kept_P = np.sort(generator.choice(chunk.size, most, replace=False))
+        folds = cut_runs(np.arange(most), chunk.folds.count)
+    else:
+        _, first_L, number_P = np.unique(
+            chunk.places.window_P, return_index=True, return_inverse=True
+        )
+        size_L, kept_L = np.bincount(number_P), np.zeros(len(first_L), bool)
+        labels_L = chunk.folds.fold_P[first_L], chunk.folds.section_P[first_L]
+        if chunk.folds.count == 1:  # runs of points, which are not resampled
+            labels_L = np.zeros_like(first_L), np.zeros_like(first_L)
+        order_L = generator.permutation(len(first_L))
+        for fold in range(chunk.folds.count):
+            own_L = order_L[labels_L[0][order_L] == fold]
+            before_L = np.cumsum(size_L[own_L]) - size_L[own_L]
+            kept_L[own_L] = before_L < most / chunk.size * size_L[own_L].sum()
+        kept_P = np.flatnonzero(kept_L[number_P])
+        sizes = (
+            tuple(np.bincount(label_L[kept_L], size_L[kept_L] ** power) for power in (1, 2))
+            for label_L in labels_L
+        )
+        folds = Folds(*(label_L[number_P[kept_P]] for label_L in labels_L), *sizes)
+        window_P = np.unique(number_P[kept_P], return_inverse=True)[1]
+        places = Places(window_P.astype(np.int32), chunk.places.time_P[kept_P])
+    rows_P = kept_P if isinstance(chunk.rows_P, slice) else chunk.rows_P[kept_P]
+    return Chunk(rows_P, len(kept_P), places, folds)
 
 
 def warn_of_few(size_L: np.ndarray, chunks: list[Chunk]) -> None:

@@ -242,3 +242,21 @@ def test_zeros_copies_and_ties_are_counted():
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     cosine = (unit @ unit.T)[~np.eye(93, dtype=bool)].mean()  # zeros have no direction
     np.testing.assert_allclose(value(table, "mean_cosine"), cosine, rtol=1e-5)
+
+
+def test_neighbors_are_searched_among_a_sample_of_whole_clusters(caplog):
+    cluster_P, few = np.arange(POINTS) // 4, {"nulls": (), "quiet": True}
+    families = {"families": ("similarity", "dimension")}
+    whole = measure(CLOUDS[0], cluster_P, **families, **few)
+    found = measure(CLOUDS[0], cluster_P, search_among=64, **families, **few)
+    vectors = array_checks.read_vectors(CLOUDS[0], cluster_P)
+    rows_P = folds.cut_chunks(vectors, 1, 8, 0, 64)[0].sample.rows_P
+    own = measure(CLOUDS[0][rows_P], cluster_P[rows_P], **families, **few)
+    assert 64 <= len(rows_P) < POINTS
+    assert found.attrs["neighbors_among"] == f"{len(rows_P)} of {POINTS} points"
+    assert "neighbors_among" not in whole.attrs
+    np.testing.assert_array_equal(found.mean_cosine, whole.mean_cosine)
+    np.testing.assert_array_equal(found.twonn[0], own.twonn[0])
+    assert np.isfinite(found.twonn).sum() == 3  # and no deviation of one batch
+    with pytest.raises(ValueError, match="search_among is 8; pass a whole number from 64, or None"):
+        measure(CLOUDS[0], search_among=8, **few)

@@ -70,3 +70,22 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
     low, high = np.array(ends).T
     assert 0.92 <= ((low <= np.mean(estimates)) & (high >= np.mean(estimates))).mean() <= 0.985
     assert (high - low).mean() / 2 < 1.5 * 1.96 * np.std(estimates)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=8, max_size=40), st.integers(2, 8), st.integers(0, 99))
+def test_a_sample_for_neighbors_holds_whole_clusters_of_every_fold(sizes, most, seed):
+    label_P = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+    places = folds.Places(label_P, np.arange(label_P.size))
+    if max(sizes) > folds.MOST * sum(sizes):
+        return
+    cut = folds.cut_folds(label_P.size, label_P, most, seed)
+    chunk = folds.Chunk(slice(None), label_P.size, places, cut)
+    sample = folds.draw_sample(chunk, label_P.size // 2, seed)
+    kept = sample.rows_P
+    np.testing.assert_array_equal(kept, np.flatnonzero(np.isin(label_P, label_P[kept])))
+    np.testing.assert_array_equal(sample.folds.fold_P, cut.fold_P[kept])
+    np.testing.assert_array_equal(sample.places.time_P, kept)
+    assert sample.folds.count == cut.count
+    np.testing.assert_array_equal(np.bincount(sample.folds.fold_P), sample.folds.fold_sizes[0])
+    assert (sample.folds.fold_sizes[0] <= cut.fold_sizes[0] / 2 + max(sizes)).all()
