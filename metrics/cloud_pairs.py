@@ -181,10 +181,10 @@ def information_imbalance(
 ) -> Float[Array, " N"]:
     """Delta(A -> B) = 2/n mean_i r_i, r_i the rank in B of the point nearest to i in A, of N clouds A.
 
-    Args: for N clouds A, the nearest of each point and which points count; the cloud B. Range: 2/n
-    to 2 (n - 1)/n; 1 on average for unrelated clouds. Ranks are among the n distinct points of B; a
-    point equal to i in B has rank 1. The mean is over the points that count in A and are the first
-    of their copies in B. NaN without such a point, or if a coordinate is not finite.
+    The arguments are the nearest neighbor of each point in N clouds A, which of these points count,
+    and the cloud B. Range: 2/n to 2 (n - 1)/n; 1 on average for unrelated clouds. Ranks are among
+    the n distinct points of B; a point equal to i in B has rank 1. The mean is over the points that
+    count in A and are the first of their copies in B. NaN without such a point, or if a coordinate is not finite.
     """
     part_1P = jnp.ones((1, len(cloud_PD)), bool)
     return part_imbalance(nearest_NP, counts_NP, cloud_PD, part_1P)[:, 0]

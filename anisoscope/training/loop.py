@@ -188,10 +188,10 @@ def train_steps(
 
 
 def save_checkpoints(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
-    """Write the checkpoints of step `now`, logs first; a seed that was ahead has its own already.
+    """Write the log of every seed, then its checkpoint of step `now` unless it has one.
 
-    The last seed's is written while training goes on, but for the first of all, without which a
-    log has no training to go on; a copy of one state is kept meanwhile.
+    The last seed's checkpoint is written while training goes on, from a copy of its state. The
+    first checkpoint of all is waited for: a log without one could not be resumed.
     """
     for run in runs:
         run.log.flush()
