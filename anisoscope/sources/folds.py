@@ -20,7 +20,7 @@ FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come
 KEPT = 0.75  # share of the points that chunks of similar size would keep
 MOST = 0.75  # share in one cluster; above it the others hardly show how clusters differ
 SECTIONS = 4  # of unequal clusters
-SEARCHED = 2**15  # points of a chunk among which neighbors are searched, if not told otherwise
+SEARCHED = 2**14  # points of a chunk among which neighbors are searched, if not told otherwise
 FEWEST_SEARCHED = 64
 ALIKE = 1.25  # folds of points or windows that differ in size by less count as equal
 
@@ -173,8 +173,8 @@ def draw_sample(chunk: Chunk, most: int, seed: int) -> Chunk:
         order_L = generator.permutation(len(first_L))
         for fold in range(chunk.folds.count):
             own_L = order_L[labels_L[0][order_L] == fold]
-            before_L = np.cumsum(size_L[own_L]) - size_L[own_L]
-            kept_L[own_L] = before_L < most / chunk.size * size_L[own_L].sum()
+            share = most * size_L[own_L].sum() // chunk.size
+            kept_L[own_L] = np.cumsum(size_L[own_L]) <= max(share, size_L[own_L[0]])
         kept_P = np.flatnonzero(kept_L[number_P])
         sizes = (
             tuple(np.bincount(label_L[kept_L], size_L[kept_L] ** power) for power in (1, 2))
