@@ -48,11 +48,8 @@ def make_run(check: Callable[[int], None]) -> Call:
     """Make the function that runs programs, after `check` of the bytes that each takes."""
 
     def run(function: Callable, *arrays: Any, **static: Any) -> Any:
-        program = _submit(function, arrays, static).result()
-        if (needs := program.memory_analysis()) is not None:
-            check(
-                needs.temp_size_in_bytes + needs.output_size_in_bytes + needs.argument_size_in_bytes
-            )
+        program, takes = _submit(function, arrays, static).result()
+        check(takes)
         result = program(*arrays)
         # on a CPU, programs at the same time would wait for one another's threads
         return jax.block_until_ready(result) if jax.default_backend() == "cpu" else result
@@ -72,10 +69,14 @@ def _submit(function: Callable, arrays: tuple, static: dict) -> concurrent.futur
 
 def _compile(
     function: Callable, static: tuple, structure: Any, shapes: tuple, device: jax.Device | None
-) -> Any:
+) -> tuple[jax.stages.Compiled, int]:
+    """Compile a program; return it, and the bytes that it takes: to ask takes longer than to run."""
     with _settings(), jax.default_device(device):
         arguments = jax.tree.unflatten(structure, shapes)
-        return _jitted(function, static).lower(*arguments).compile()
+        program = _jitted(function, static).lower(*arguments).compile()
+    needs = program.memory_analysis()
+    parts = ("temp_size_in_bytes", "output_size_in_bytes", "argument_size_in_bytes")
+    return program, 0 if needs is None else sum(getattr(needs, part) for part in parts)
 
 
 def count_programs() -> dict[str, int]:
