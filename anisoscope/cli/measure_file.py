@@ -8,7 +8,7 @@ from typing import Any
 
 import anisoscope
 from anisoscope.cli import flags
-from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, SEARCHED
 from anisoscope.utils import files
 from anisoscope.utils.errors import UserError
 
@@ -29,11 +29,12 @@ FILE_FLAGS: dict[str, tuple[Any, str]] = {
     "nulls": ([*CLOUD_NULLS], "Null models to compare with."),
     "folds": (8, "Folds of whole clusters that are resampled for intervals; 1: no intervals."),
     "num_chunks": (1, "Parts to measure one after another, where not all points fit into memory."),
+    "search_among": (SEARCHED, "Of more points neighbors are searched among about so many."),
     "seed": (0, "Random seed of folds and null models."),
     "out": (None, "New file for the whole table: .csv, .json, or .nc (NetCDF)."),
     "help": (False, "Show these flags."),
 }
-OPTIONS = ("families", "nulls", "folds", "num_chunks", "seed")
+OPTIONS = ("families", "nulls", "folds", "num_chunks", "search_among", "seed")
 SUFFIXES = (".csv", ".json", ".nc")
 STOPPED = "interrupted; nothing was written"
 

@@ -99,8 +99,8 @@ def measure_chunks(
         searched = f"{sum(chunk.size for chunk in sampled):,} of {attributes['points']:,} points"
         attributes["neighbors_among"] = searched
         LOGGER.warning(
-            "neighbors are searched among %s, drawn in whole clusters; pass search_among=None to "
-            "search among all, which takes time as the square of their number",
+            "neighbors are searched among %s, drawn in whole clusters; a larger search_among "
+            "takes more of them, in time as the square of their number",
             searched,
         )
     return values, attributes

@@ -19,6 +19,7 @@ from anisoscope.config.measure_config import (
     CLOUD_NULLS,
     FIRST_LOOK,
     INPUT_KINDS,
+    SEARCHED,
     MeasureConfig,
 )
 from anisoscope.engine.sizes import Folds
@@ -32,7 +33,7 @@ from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks, user_metrics
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
-from anisoscope.sources.folds import SEARCHED, Chunk, check_searched, cut_chunks, cut_runs
+from anisoscope.sources.folds import Chunk, check_searched, cut_chunks, cut_runs
 from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anisoscope.config.measure_config import SEARCHED
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.resampling import Places, section_count
 from anisoscope.sources.array_checks import FEWEST_POINTS, Vectors
@@ -20,7 +21,6 @@ FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come
 KEPT = 0.75  # share of the points that chunks of similar size would keep
 MOST = 0.75  # share in one cluster; above it the others hardly show how clusters differ
 SECTIONS = 4  # of unequal clusters
-SEARCHED = 2**14  # points of a chunk among which neighbors are searched, if not told otherwise
 FEWEST_SEARCHED = 64
 ALIKE = 1.25  # folds of points or windows that differ in size by less count as equal
 
