@@ -26,7 +26,7 @@ from anisoscope.measurement.intervals import estimate
 from anisoscope.measurement.quantity import MEASURED
 from anisoscope.measurement.resampling import Types
 from anisoscope.metrics.logit_lens import build_unembedding
-from anisoscope.sources.activations import Read, measure_batch
+from anisoscope.sources.activations import BatchActivations, measure_batch
 from anisoscope.utils.compiled import CACHE, keep
 from tests.zoo import WINDOW, ZOO, Member
 
@@ -73,7 +73,9 @@ def make_measure(families: tuple[str, ...]) -> Callable:
         q, k = (cloud_PD[:, at : at + HEAD].reshape(split) for at in (0, HEAD))
         resid_LBTD = clouds_LPD.reshape(2, -1, WINDOW, clouds_LPD.shape[-1])
         target_ZBT = letter_P.reshape(1, -1, WINDOW)
-        read = Read(resid_LBTD[None], q[None], k[None], how, target_ZBT, types_Z=types_Z)
+        read = BatchActivations(
+            resid_LBTD[None], q[None], k[None], how, target_ZBT, types_Z=types_Z
+        )
         last = {"last": resid_LBTD[1:].repeat(2, axis=0)}
         visible_STT = np.tril(np.ones((1, WINDOW, WINDOW), bool))
         found = measure_batch(g, read, last, np.arange(points)[None], visible_STT, settings)

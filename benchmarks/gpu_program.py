@@ -32,7 +32,7 @@ from anisoscope.config.run_config import RunConfig, TrainConfig
 from anisoscope.engine.cloud_programs import Selection, measure_layer
 from anisoscope.engine.measure_clouds import make_constants
 from anisoscope.engine.sizes import lay_out
-from anisoscope.measurement.resampling import Places
+from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics.neighbors import nearest_neighbors
 from anisoscope.models import fused_attention, transformer
 from anisoscope.sources.folds import cut_runs
@@ -104,7 +104,7 @@ def compile_panel(row: str) -> list[str]:
             texts[key] = compile_for_h100(work, shapes)
         return jax.eval_shape(work, *arrays)
 
-    places = Places(*np.divmod(np.arange(points), config.model.context))
+    places = TokenPositions(*np.divmod(np.arange(points), config.model.context))
     layout = lay_out(cut_runs(np.arange(points), config.measure.folds), places, exact=True)
     selection = Selection(families, nulls)
     constants = make_constants(selection, points, width, layout)

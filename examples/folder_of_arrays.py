@@ -20,7 +20,7 @@ import xarray as xr
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.results import replicates_table
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Read
+from anisoscope.sources.activations import BatchActivations
 from anisoscope.sources.sweep import Families, Source, Target, sweep
 from anisoscope.utils.processes import Stop
 
@@ -72,7 +72,9 @@ class FolderOfArrays(Source):
         for g in range(settings.batches):
             part = x_NWTD[:, g * windows : (g + 1) * windows]
             batches.append(
-                activations.measure_batch(g, Read(part[None]), {}, picks, visible, settings)
+                activations.measure_batch(
+                    g, BatchActivations(part[None]), {}, picks, visible, settings
+                )
             )
         about = {"corpus": self.folder.name, "sha256": self.sha256(step)}
         values = activations.join_batches(batches)

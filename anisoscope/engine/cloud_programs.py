@@ -21,8 +21,8 @@ from anisoscope.measurement.resampling import (
     Cloud,
     Labels,
     LayerClouds,
-    Places,
     Searched,
+    TokenPositions,
     Types,
     search,
     stack_trees,
@@ -89,7 +89,7 @@ def measure_family(
     x_PD: Array,
     labels: Labels,
     searched: Neighbors | None,
-    places: Places,
+    places: TokenPositions,
     types: Types | None,
     constants: Any,
     *,
@@ -117,10 +117,10 @@ def draw_cloud(factor: Spread, key: Array, number: Array, draw: Array) -> tuple[
     return gaussian(factor, key), Copies(original_P, copies_P, original_P)
 
 
-class OtherClouds(NamedTuple):
+class ReferenceClouds(NamedTuple):
     """Clouds of the same points, each with as many layers, by name."""
 
-    others: dict[str, Array]  # (layer, P, D), to compare with
+    reference_clouds: dict[str, Array]  # (layer, P, D), to compare with
     nulls: dict[str, Array]
 
 
@@ -128,16 +128,18 @@ def measure_stack(
     clouds: list[Array],
     labels: Labels,
     nearest: list[Searched] | None,
-    compared: OtherClouds,
+    compared: ReferenceClouds,
     *,
     name: str,
 ) -> dict[str, Values]:
     """Measure a family that compares layers."""
     kept = jax.vmap(only, (0, None))
-    others, nulls = jax.tree.map(lambda x_NPD: kept(x_NPD, labels.valid_P), tuple(compared))
+    reference_clouds, nulls = jax.tree.map(
+        lambda x_NPD: kept(x_NPD, labels.valid_P), tuple(compared)
+    )
     nearest_N = None if nearest is None else stack_trees(nearest)
     x_NPD = _stack(clouds, labels)
-    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, others, nulls))
+    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, reference_clouds, nulls))
 
 
 def measure_lens(

@@ -16,7 +16,7 @@ from anisoscope.engine import programs
 from anisoscope.engine.cloud_programs import (
     Constants,
     Layer,
-    OtherClouds,
+    ReferenceClouds,
     Selection,
     measure_head_family,
     measure_layer,
@@ -55,7 +55,7 @@ def measure_clouds(
     numbered: bool,
     check: Check,
     lens: LensInput | None = None,
-    others: OtherClouds | None = None,
+    reference_clouds: ReferenceClouds | None = None,
     pairs: bool = True,
 ) -> Measured:
     """Measure layers of the same points.
@@ -69,7 +69,7 @@ def measure_clouds(
         numbered: Whether the number of a layer makes its key, or else a checksum of the layer.
         check: Raises where this many bytes are not available.
         lens: Read by the family logit_lens.
-        others: Clouds that layers are compared with, beside one another.
+        reference_clouds: Clouds that layers are compared with, beside one another.
         pairs: Whether families that read all layers are measured.
     """
     points, run = len(folds.fold_P), programs.make_run(check)
@@ -104,7 +104,7 @@ def measure_clouds(
         finish(layer)
     values = jax.tree.map(lambda *layers: np.stack(layers), *found)
     if together:
-        compared = _compare(run, kept, nearest, layout, selection, lens, others)
+        compared = _compare(run, kept, nearest, layout, selection, lens, reference_clouds)
         for cloud, by_name in trim(compared, folds).items():
             values.setdefault(cloud, {}).update(by_name)
     return Measured(values, copied)
@@ -150,13 +150,13 @@ def _compare(
     layout: Layout,
     selection: Selection,
     lens: LensInput | None,
-    others: OtherClouds | None,
+    reference_clouds: ReferenceClouds | None,
 ) -> dict[str, Values]:
     """Measure the families that read all layers."""
-    calls, others = [], others or OtherClouds({}, {})
+    calls, reference_clouds = [], reference_clouds or ReferenceClouds({}, {})
     for name in selection.families_reading("layers"):
         neighbors = nearest if FAMILIES[name].neighbors else None
-        calls.append((name, measure_stack, (clouds, layout.labels, neighbors, others)))
+        calls.append((name, measure_stack, (clouds, layout.labels, neighbors, reference_clouds)))
     if lens is not None:
         arrays = clouds, layout.labels, lens.unembedding, pad(lens.target_P, layout.size, -1)
         names = selection.families_reading("logit_lens")

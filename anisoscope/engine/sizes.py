@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
-from anisoscope.measurement.resampling import Labels, Places, Types
+from anisoscope.measurement.resampling import Labels, TokenPositions, Types
 
 SMALLEST, MULTIPLE = 64, 64  # points
 FOLDS = 8  # folds that every program has room for; with more, the next power of 2
@@ -61,7 +61,7 @@ class Layout(NamedTuple):
     size: int  # points and padding
     fewest: int  # points of any cloud that shares the programs
     labels: Labels
-    places: Places
+    places: TokenPositions
     types: Types | None = None  # None where they are unknown
 
 
@@ -82,7 +82,7 @@ def _sizes() -> Iterator[int]:
 
 def lay_out(
     folds: Folds,
-    places: Places | None,
+    places: TokenPositions | None,
     size: int | None = None,
     types: Types | None = None,
     exact: bool = False,
@@ -107,8 +107,8 @@ def lay_out(
         keep_RP.astype(np.float32), part_SP, np.int32(1 + folds.sections), np.int32(points)
     )
     unknown_P = np.full(points, -1)
-    places = Places(unknown_P, unknown_P) if places is None else places
-    places = Places(*(pad(np.int32(label_P), size, -1) for label_P in places))
+    places = TokenPositions(unknown_P, unknown_P) if places is None else places
+    places = TokenPositions(*(pad(np.int32(label_P), size, -1) for label_P in places))
     return Layout(size, points if exact else fewest_points(size), labels, places, types)
 
 

@@ -39,7 +39,7 @@ class Labels(NamedTuple):
 Searched = Neighbors | Nearest  # Nearest: only what comparisons need
 
 
-class Places(NamedTuple):
+class TokenPositions(NamedTuple):
     """The windows and positions of a cloud's points; below 0 where there are none."""
 
     window_P: Array  # the number of each point's window, below the number of points
@@ -62,7 +62,7 @@ class Cloud(NamedTuple):
     points_PD: Array  # 0 for points that do not count
     labels: Labels
     searched: Searched | None = None  # None where no family reads neighbors
-    places: Places | None = None  # None where they are unknown
+    places: TokenPositions | None = None  # None where they are unknown
     types: Types | None = None  # None where they are unknown
     constants: Any = None  # what the family computes from the numbers of points and dimensions
 
@@ -81,7 +81,9 @@ class LayerClouds(NamedTuple):
     points_NPD: Array
     labels: Labels
     nearest_N: Searched | None  # for each layer; None where no family reads neighbors
-    others: dict[str, Array]  # clouds of the same points, to compare with: (layers, points, width)
+    reference_clouds: dict[
+        str, Array
+    ]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
 
 

@@ -11,14 +11,14 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
-from anisoscope.engine.cloud_programs import OtherClouds, Selection
+from anisoscope.engine.cloud_programs import ReferenceClouds, Selection
 from anisoscope.engine.measure_clouds import LensInput, measure_all_heads, measure_clouds
 from anisoscope.engine.sizes import lay_out
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.measurement.null_models import PERMUTED, permuted
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import Places, Types
+from anisoscope.measurement.resampling import TokenPositions, Types
 from anisoscope.metrics.logit_lens import Unembedding
 from anisoscope.sources.folds import cut_runs
 from anisoscope.utils import mesh
@@ -27,7 +27,7 @@ INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in rando
 _permuted = jax.jit(permuted, static_argnums=(1, 2))
 
 
-class Read(NamedTuple):
+class BatchActivations(NamedTuple):
     """Activations of the inputs of a batch, and what the logit lens and attention need.
 
     They are arrays of NumPy, or lie on a device.
@@ -44,8 +44,8 @@ class Read(NamedTuple):
 
 def measure_batch(
     batch: int,
-    read_Z: Read,
-    others: dict[str, Any],
+    read_Z: BatchActivations,
+    reference_clouds: dict[str, Any],
     picks_SP: np.ndarray,
     visible_STT: np.ndarray,
     settings: MeasureConfig,
@@ -55,7 +55,7 @@ def measure_batch(
     Args:
         batch: number of the batch, which selects its random key.
         read_Z: activations of the inputs that `input_names(settings)` lists, in that order.
-        others: residual streams (N, W, T, D) of the same windows to compare with, {"previous": …,
+        reference_clouds: residual streams (N, W, T, D) of the same windows to compare with, {"previous": …,
             "last": …}.
         picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
         visible_STT: which key (column) each query sees, by set of positions.
@@ -64,7 +64,9 @@ def measure_batch(
     _check(read_Z, picks_SP, settings)
 
     def measure_set(s: int) -> dict[str, Values]:
-        return _measure_positions(read_Z, others, picks_SP[s], visible_STT[s], batch, settings)
+        return _measure_positions(
+            read_Z, reference_clouds, picks_SP[s], visible_STT[s], batch, settings
+        )
 
     parts = mesh.map_over_devices(measure_set, len(picks_SP))
     return jax.tree.map(lambda *values: np.stack(values)[None], *parts)
@@ -77,7 +79,7 @@ def join_batches(batches: list[dict[str, Values]]) -> dict[str, Values]:
 
 @jax.enable_x64(False)
 def _measure_positions(
-    read_Z: Read,
+    read_Z: BatchActivations,
     residuals: dict[str, Any],
     picks_P: np.ndarray,
     visible_TT: np.ndarray,
@@ -88,13 +90,15 @@ def _measure_positions(
     windows, context = read_Z.resid_ZLBTD.shape[2:4]
     key = batch_keys(settings.seed, settings.batches)[batch]
     folds, places = cut_runs(np.arange(len(picks_P)), settings.folds), np.divmod(picks_P, context)
-    others = OtherClouds(
+    reference_clouds = ReferenceClouds(
         {name: _pick(x_LBTD[None], 0, picks_P) for name, x_LBTD in residuals.items()}, {}
     )
     if PERMUTED in settings.nulls:
         order_P = np.asarray(_permuted(picks_P, windows, context, key))
         clouds_NPD = _pick(read_Z.resid_ZLBTD, 0, order_P)
-        others.nulls[PERMUTED] = clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
+        reference_clouds.nulls[PERMUTED] = (
+            clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
+        )
     lens = None
     if read_Z.unembedding is not None:
         lens = LensInput(read_Z.unembedding, np.ravel(read_Z.target_ZBT[0])[picks_P])
@@ -112,14 +116,14 @@ def _measure_positions(
         types = jax.tree.map(lambda x_Z, z=z: x_Z[z][..., picks_P], read_Z.types_Z)
         found = measure_clouds(
             _pick(read_Z.resid_ZLBTD, z, picks_P),
-            lay_out(folds, Places(*places), types=types, exact=True),
+            lay_out(folds, TokenPositions(*places), types=types, exact=True),
             folds,
             Selection(settings.families, () if z else settings.nulls),
             key,
             True,
             lambda takes: None,
             lens,
-            others,
+            reference_clouds,
             pairs=z == 0,
         ).values
         values[name] |= found.pop(MEASURED)
@@ -128,7 +132,7 @@ def _measure_positions(
 
 
 def _measure_input_heads(
-    read_Z: Read,
+    read_Z: BatchActivations,
     z: int,
     picks_P: np.ndarray,
     visible_TT: np.ndarray,
@@ -166,7 +170,7 @@ def _pick_clouds(x_ZLBTD: Any, z: int, picks_P: np.ndarray) -> Any:
 _pick_on_device = functools.partial(jax.jit, static_argnums=1)(_pick_clouds)
 
 
-def _check(read_Z: Read, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
+def _check(read_Z: BatchActivations, picks_SP: np.ndarray, settings: MeasureConfig) -> None:
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
     available = {"heads": read_Z.q_ZNBTHK, "logit_lens": read_Z.unembedding}
     for name in settings.families:

@@ -25,7 +25,7 @@ from anisoscope.config.measure_config import (
 from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import Places
+from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics import convert
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import replicates_table
@@ -261,7 +261,9 @@ def make_measure(
                 )
             layers, _, context, width = vectors.shape
             array_checks.check_names(layer_names, layers)
-            places = Places(*np.divmod(np.arange(windows * context, dtype=np.int32), context))
+            places = TokenPositions(
+                *np.divmod(np.arange(windows * context, dtype=np.int32), context)
+            )
             clouds = array_checks.Vectors([*vectors.reshape(layers, -1, width)], *places)
             cut = cut_runs(places.window_P, min(folds, windows))
             chunk = Chunk(slice(None), len(places.window_P), places, cut)

@@ -13,7 +13,7 @@ import numpy as np
 
 from anisoscope.config.measure_config import SEARCHED
 from anisoscope.engine.sizes import Folds
-from anisoscope.measurement.resampling import Places, section_count
+from anisoscope.measurement.resampling import TokenPositions, section_count
 from anisoscope.sources.array_checks import FEWEST_POINTS, Vectors
 
 FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come with a warning
@@ -109,7 +109,7 @@ class Chunk(NamedTuple):
 
     rows_P: np.ndarray | slice  # indices among all points; a slice reads them without a copy
     size: int
-    places: Places | None
+    places: TokenPositions | None
     folds: Folds
     sample: "Chunk | None" = None  # where neighbors are searched; None: among all points
 
@@ -137,7 +137,7 @@ def cut_chunks(
         if label_P is not None:
             window_P = np.unique(label_P, return_inverse=True)[1]
             place_P = np.full(rows_P.size, -1, np.int32) if time_P is None else time_P[rows_P]
-            places = Places(window_P.astype(np.int32), place_P)
+            places = TokenPositions(window_P.astype(np.int32), place_P)
         chunk = Chunk(rows_P if count > 1 else slice(None), rows_P.size, places, cut)
         if searched is not None and chunk.size > searched:
             chunk = chunk._replace(sample=draw_sample(chunk, searched, seed))
@@ -182,7 +182,7 @@ def draw_sample(chunk: Chunk, most: int, seed: int) -> Chunk:
         )
         folds = Folds(*(label_L[number_P[kept_P]] for label_L in labels_L), *sizes)
         window_P = np.unique(number_P[kept_P], return_inverse=True)[1]
-        places = Places(window_P.astype(np.int32), chunk.places.time_P[kept_P])
+        places = TokenPositions(window_P.astype(np.int32), chunk.places.time_P[kept_P])
     rows_P = kept_P if isinstance(chunk.rows_P, slice) else chunk.rows_P[kept_P]
     return Chunk(rows_P, len(kept_P), places, folds)
 

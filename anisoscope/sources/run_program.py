@@ -23,7 +23,7 @@ from anisoscope.measurement.quantity import Values
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Read
+from anisoscope.sources.activations import BatchActivations
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
 from anisoscope.training.objective import OBJECTIVES, make_batch
 from anisoscope.utils import mesh
@@ -95,24 +95,26 @@ class RunProgram:
 
         def measure_batch(g: int) -> dict[str, Values]:
             read_Z = self._read(params, g, hook_point)
-            others = {
+            reference_clouds = {
                 name: self._forward(other, self.probe.tokens_GWT[g][None])[0][0]
                 for name, other in references.items()
             }
             picks_SP = self.probe.picks_SGP[:, g]
-            return activations.measure_batch(g, read_Z, others, picks_SP, visible_STT, settings)
+            return activations.measure_batch(
+                g, read_Z, reference_clouds, picks_SP, visible_STT, settings
+            )
 
         sets = len(POSITION_SETS)
         return activations.join_batches(
             mesh.map_over_devices(measure_batch, settings.batches, sets)
         )
 
-    def _read(self, params: dict, g: int, hook_point: int) -> Read:
+    def _read(self, params: dict, g: int, hook_point: int) -> BatchActivations:
         """Read the inputs of a batch, with all that families need."""
         inputs, probe = len(activations.input_names(self.config.measure)), self.probe
         tokens_ZWT = np.stack([probe.tokens_GWT[g], probe.shuffled_GWT[g]][:inputs])
         types_Z = jax.tree.map(lambda x_G: x_G[g], probe.types)
-        read_Z = Read(*self._forward(params, tokens_ZWT, hook_point), types_Z=types_Z)
+        read_Z = BatchActivations(*self._forward(params, tokens_ZWT, hook_point), types_Z=types_Z)
         if "logit_lens" not in self.config.measure.families:
             return read_Z
         target_ZWT = shift_tokens(tokens_ZWT)
@@ -168,7 +170,7 @@ def shift_tokens(tokens_ZBT: np.ndarray) -> np.ndarray:
 def _jit_forward(
     model: ModelConfig, vocab_size: int, hook_points: tuple[str, ...], heads: bool
 ) -> Callable[..., tuple]:
-    """Jit the forward pass: (params, tokens_ZWT, visible_TT, hook point) -> the first of `Read`.
+    """Jit the forward pass: (params, tokens_ZWT, visible_TT, hook point) -> the first of `BatchActivations`.
 
     Runs that share model and settings share the compilation; the mask is an argument.
     """

@@ -20,7 +20,7 @@ from anisoscope.engine.cloud_programs import Selection
 from anisoscope.engine.measure_clouds import measure_clouds
 from anisoscope.engine.sizes import lay_out
 from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import Places
+from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics import tangent
 from anisoscope.metrics.cloud import fold_weights, point_weights
 from anisoscope.sources.folds import cut_runs
@@ -283,7 +283,7 @@ def gradient_panel(
     context = windows.tokens_JWT.shape[2]
     folds = cut_runs(np.arange(tangents.points), tangents.folds)
     window_P = folds.fold_P * windows.tokens_JWT.shape[1] + np.ravel(windows.picks_JQ) // context
-    layout = lay_out(folds, Places(window_P, np.asarray(windows.time_P)), exact=True)
+    layout = lay_out(folds, TokenPositions(window_P, np.asarray(windows.time_P)), exact=True)
     clouds = {"raw": gradient_NPD, "unit": np.asarray(jax.vmap(unit_rows)(gradient_NPD))}
 
     def measure(x_NPD: np.ndarray) -> Values:

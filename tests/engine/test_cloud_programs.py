@@ -10,7 +10,7 @@ from anisoscope.engine import programs, sizes
 from anisoscope.engine.cloud_programs import Selection, measure_layer
 from anisoscope.engine.measure_clouds import make_constants
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Places
+from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.sources.folds import cut_folds
 
 POINTS, WIDTH, SIZE = 180, 12, 192
@@ -27,7 +27,7 @@ REST = tuple(
 def read(families, size=SIZE, poison=0.0):
     """Measure the points and their Gaussian null model beside what stands in the padding."""
     selection, folds = Selection(families, CLOUD_NULLS), cut_folds(POINTS, CLUSTER[:POINTS], 8, 0)
-    places = Places(CLUSTER[:POINTS], np.arange(POINTS) % 9)
+    places = TokenPositions(CLUSTER[:POINTS], np.arange(POINTS) % 9)
     layout = sizes.lay_out(folds, places, size)
     constants = make_constants(selection, POINTS, WIDTH, layout)
     x_PD = sizes.pad(CLOUD[:POINTS], size)

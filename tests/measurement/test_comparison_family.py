@@ -8,7 +8,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.measurement import null_models
 from anisoscope.measurement.families import comparison_family
 from anisoscope.measurement.quantity import MEASURED
-from anisoscope.sources.activations import Read, batch_keys, measure_batch
+from anisoscope.sources.activations import BatchActivations, batch_keys, measure_batch
 from tests import reference_comparison as reference
 
 WINDOWS, TIME, WIDTH, FOLDS = 24, 16, 8, 4
@@ -39,7 +39,11 @@ def found(first, second):
     settings = MeasureConfig(
         points=POINTS, batches=1, folds=FOLDS, families=("comparison",), nulls=("permuted",), seed=3
     )
-    read, others, visible = Read(layers[None]), {"last": layers[::-1]}, np.ones((1, TIME, TIME))
+    read, others, visible = (
+        BatchActivations(layers[None]),
+        {"last": layers[::-1]},
+        np.ones((1, TIME, TIME)),
+    )
     values = measure_batch(0, read, others, PICKS[None], visible, settings)
     return jax.tree.map(lambda value: value[0, 0], values)
 

@@ -19,7 +19,7 @@ from anisoscope.measurement.intervals import RESAMPLINGS
 from anisoscope.measurement.quantity import MEASURED
 from anisoscope.measurement.resampling import Types
 from anisoscope.metrics.logit_lens import build_unembedding
-from anisoscope.sources.activations import Read, measure_batch
+from anisoscope.sources.activations import BatchActivations, measure_batch
 
 # written by `python -m tests.measurement.test_families`
 PINNED = pathlib.Path(__file__).with_name("pinned.json")
@@ -52,7 +52,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
         letters % 4,
     )
     how = build_unembedding(np.float32(generator.normal(size=(WIDTH, 6))), "layer")
-    read = Read(
+    read = BatchActivations(
         *(np.float32(x)[None] for x in (resid, q, k)),
         how,
         letters.reshape(1, WINDOWS, TIME),

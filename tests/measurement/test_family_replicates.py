@@ -11,7 +11,7 @@ from anisoscope.engine.sizes import lay_out
 from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
 from anisoscope.measurement.families.attention_family import Heads
 from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Cloud, Places, search
+from anisoscope.measurement.resampling import Cloud, TokenPositions, search
 from anisoscope.sources.folds import cut_runs
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
@@ -53,7 +53,7 @@ def measured(name, kept=slice(None), folds=1):
     cloud = np.asarray(CLOUD[kept])
 
     def measure(points):
-        places = Places(place // TIME, place % TIME)
+        places = TokenPositions(place // TIME, place % TIME)
         labels = equal_labels(folds, len(points))
         searched = search(points, family.neighbors, labels)
         constants = family.constants and family.constants(*points.shape, *[len(points)] * 2)

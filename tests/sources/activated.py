@@ -58,7 +58,7 @@ def panel():
         texts = PROBE.tokens_GWT[g], PROBE.shuffled_GWT[g]
         inputs = zip(*(activations_of(tokens)[:3] for tokens in texts), strict=True)
         types_Z = jax.tree.map(lambda x_G, g=g: x_G[g], PROBE.types)
-        read = activations.Read(*map(np.stack, inputs), types_Z=types_Z)
+        read = activations.BatchActivations(*map(np.stack, inputs), types_Z=types_Z)
         compared = {name: activations_of(texts[0], x).resid_LBTD for name, x in others().items()}
         sets = PROBE.picks_SGP[:, g], np.stack([visible_TT, inner_TT])
         batches.append(activations.measure_batch(g, read, compared, *sets, settings))

@@ -142,7 +142,9 @@ def test_a_device_and_arrays_give_the_same_numbers():
     settings = MeasureConfig(
         points=POINTS, batches=1, folds=FOLDS, families=("similarity", "attention"), nulls=()
     )
-    host = activations.Read(*(np.asarray(x)[None] for x in activations_of(PROBE.tokens_GWT[0])[:3]))
+    host = activations.BatchActivations(
+        *(np.asarray(x)[None] for x in activations_of(PROBE.tokens_GWT[0])[:3])
+    )
     rest = {}, PROBE.picks_SGP[:1, 0], np.asarray(visible())[None], settings
     found = (activations.measure_batch(0, read, *rest) for read in (host, jax.device_put(host)))
     jax.tree.map(np.testing.assert_array_equal, *found)

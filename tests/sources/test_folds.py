@@ -76,7 +76,7 @@ def test_intervals_of_unequal_clusters_hold_what_is_estimated(farther, clusters)
 @given(st.lists(st.integers(1, 40), min_size=8, max_size=40), st.integers(2, 8), st.integers(0, 99))
 def test_a_sample_for_neighbors_holds_whole_clusters_of_every_fold(sizes, most, seed):
     label_P = np.random.default_rng(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
-    places = folds.Places(label_P, np.arange(label_P.size))
+    places = folds.TokenPositions(label_P, np.arange(label_P.size))
     if max(sizes) > folds.MOST * sum(sizes):
         return
     cut = folds.cut_folds(label_P.size, label_P, most, seed)

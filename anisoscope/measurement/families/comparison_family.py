@@ -140,15 +140,16 @@ def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
     measured_N = Prepared(prepare_clouds(clouds.points_NPD, labels.keep_RP), clouds.nearest_N)
     prepared = map_samples(
         lambda z_NPD: jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, labels), z_NPD),
-        clouds.nulls | clouds.others,
+        clouds.nulls | clouds.reference_clouds,
     )
-    others = {name: prepared.pop(name) for name in clouds.others}
+    reference_clouds = {name: prepared.pop(name) for name in clouds.reference_clouds}
 
     compare = functools.partial(compare_pair, labels=labels)
 
     def compare_layers(layers_N: Prepared) -> Values:
         found = map_samples(
-            lambda other_N: jax.lax.map(lambda pair: compare(*pair), (layers_N, other_N)), others
+            lambda other_N: jax.lax.map(lambda pair: compare(*pair), (layers_N, other_N)),
+            reference_clouds,
         )
         found["layers"] = map_pairs(compare, layers_N, measured_N)
         return {

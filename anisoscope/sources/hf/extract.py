@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from anisoscope.sources.activations import Read
+from anisoscope.sources.activations import BatchActivations
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.layer_capture import Listener, first_output
 from anisoscope.sources.hf.load_model import PretrainedModel, tokens_per_position
@@ -71,7 +71,7 @@ def read_activations(
     heads: bool = False,
     plain: bool = False,
     reported: bool = False,
-) -> Read:
+) -> BatchActivations:
     """Read Z inputs of W windows, `batch_size` in a pass, into the arrays to measure, in float32.
 
     `heads` reads queries and keys too. `reported` keeps the hidden states that the model reports
@@ -101,7 +101,7 @@ def read_activations(
                 if name not in arrays:
                     arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
                 arrays[name][z, n, rows] = x
-    return Read(*(arrays.get(name) for name in (RESIDUALS, "queries", "keys")))
+    return BatchActivations(*(arrays.get(name) for name in (RESIDUALS, "queries", "keys")))
 
 
 def check_positions(loaded: PretrainedModel, tokens: int, positions: int) -> None:

@@ -15,7 +15,7 @@ from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.measurement.quantity import Values
 from anisoscope.results import replicates_table
 from anisoscope.sources import activations
-from anisoscope.sources.activations import Read, input_names
+from anisoscope.sources.activations import BatchActivations, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
@@ -146,7 +146,7 @@ def measure_revision(
             print(f"{plan.name}: {key.replace('_', ' ')}: {text}")
     visible = visible_sets(pattern.visible_NTT, windows)
 
-    def measure_batch(g: int) -> tuple[dict[str, Values], Read]:
+    def measure_batch(g: int) -> tuple[dict[str, Values], BatchActivations]:
         inputs = [windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]]
         inputs_ZWT = np.stack(inputs[: len(input_names(measure))])
         with report_stage(f"{label}reading batch {g + 1} of {measure.batches}"):
@@ -156,9 +156,11 @@ def measure_revision(
         read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
         if unembedding is not None:
             read = read._replace(target_ZBT=logits.next_tokens(inputs_ZWT, windows.fixed_T))
-        others = residuals.compared(step, g) if residuals else {}
+        reference_clouds = residuals.compared(step, g) if residuals else {}
         picks_SP = windows.probe.picks_SGP[:, g]
-        return activations.measure_batch(g, read, others, picks_SP, visible, measure), read
+        return activations.measure_batch(
+            g, read, reference_clouds, picks_SP, visible, measure
+        ), read
 
     size, batches = plan.config.pretrained.batch_size, []
     label = "" if plan.printed else "measure_model: "
@@ -169,9 +171,11 @@ def measure_revision(
             progress.update()
             if last and g == 0:
                 with report_stage(f"{label}reading some windows again, for the noise floor"):
-                    others = residuals.compared(step, g) if residuals else {}
+                    reference_clouds = residuals.compared(step, g) if residuals else {}
                     again = read_again(plan, loaded, read)
-                    findings["noise_floor"] = find_noise(plan, measured, again, others, visible[:1])
+                    findings["noise_floor"] = find_noise(
+                        plan, measured, again, reference_clouds, visible[:1]
+                    )
                     del again
             del read  # before the next batch is read
     values = activations.join_batches(batches)
@@ -181,7 +185,7 @@ def measure_revision(
     return residuals.annotate(step, table) if residuals else table
 
 
-def read_again(plan: Plan, loaded: PretrainedModel, read: Read) -> Read:
+def read_again(plan: Plan, loaded: PretrainedModel, read: BatchActivations) -> BatchActivations:
     """Move the vectors of a batch as far as they move in another pass.
 
     Some windows are read again, in passes of another size and without a fused kernel. How far each
@@ -204,14 +208,14 @@ def read_again(plan: Plan, loaded: PretrainedModel, read: Read) -> Read:
 def find_noise(
     plan: Plan,
     values: dict[str, Values],
-    again: Read,
-    others: dict[str, Any],
+    again: BatchActivations,
+    reference_clouds: dict[str, Any],
     visible: np.ndarray,
 ) -> str:
     """Measure the moved vectors of the first batch; return how far each quantity moves, as JSON."""
     settings = dataclasses.replace(plan.measure, nulls=())
     picks_SP = plan.windows.probe.picks_SGP[:1, 0]
-    moved = activations.measure_batch(0, again, others, picks_SP, visible, settings)
+    moved = activations.measure_batch(0, again, reference_clouds, picks_SP, visible, settings)
     return json.dumps(guards.noise_floor(values, moved))
 
 
