@@ -170,7 +170,7 @@ def shift_tokens(tokens_ZBT: np.ndarray) -> np.ndarray:
 def _jit_forward(
     model: ModelConfig, vocab_size: int, hook_points: tuple[str, ...], heads: bool
 ) -> Callable[..., tuple]:
-    """Jit the forward pass: (params, tokens_ZWT, visible_TT, hook point) -> the first of `BatchActivations`.
+    """Jit the forward pass: (params, tokens_ZWT, visible_TT, hook point) -> residuals, q, k.
 
     Runs that share model and settings share the compilation; the mask is an argument.
     """
