@@ -53,6 +53,8 @@ def shell(example: Example) -> None:
     for line in example.parsed.replace("\\\n", " ").splitlines():
         if words := shlex.split(VARIABLES.sub("", COMMENT.sub("", line))):
             if words[:2] == ["anisoscope", "measure"]:
+                for table in (word[6:] for word in words if word.startswith("--out=")):
+                    pathlib.Path(table).unlink(missing_ok=True)  # another page's
                 done = here(*words[1:])
                 assert done.returncode == 0, done.stderr
                 example.namespace[PRINTED] = done.stdout
