@@ -48,6 +48,7 @@ def core():
     """Arrays, recorder, metrics, and the command's help."""
     table = anisoscope.measure([*LAYERS], SENTENCES, **QUICK)
     assert anisoscope.to_frame(table).metric[0] == "mean_cosine"
+    assert "mean_cosine" in anisoscope.to_text(table)
     same = anisoscope.compare([*LAYERS], [*2 * LAYERS], SENTENCES, quiet=True)
     assert np.allclose(same.cka.sel(statistic="mean").values.diagonal(), 1)
     q_NHBTK = RNG.standard_normal((1, 2, 4, 8, 4))
