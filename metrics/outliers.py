@@ -8,7 +8,7 @@ from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered
 from anisoscope.metrics.eigen import top_direction
 from anisoscope.metrics.leading import scatter
 
-TOPS = (1, 3, 10)  # numbers of top coordinates
+TOPS = (1, 4, 16)  # numbers of top coordinates
 Valid = Bool[AnyArray, " P"] | None
 MEDIANS_AT_ONCE = 128  # points whose medians are searched at once
 
@@ -16,7 +16,7 @@ MEDIANS_AT_ONCE = 128  # points whose medians are searched at once
 def top_coordinate_variance_share(
     cloud_PD: Points, keep_P: Weights = None, valid_P: Valid = None
 ) -> Float[Array, " 3"]:
-    """Share of the total variance in the top 1, 3 and 10 coordinates: sum of the largest v_j / sum_j v_j.
+    """Share of the total variance in the top 1, 4 and 16 coordinates: sum of largest v_j / sum_j v_j.
 
     Weights 1 or 0 of the points (None: all), here and below; points that are not valid (None: all
     are) have weight 0. Range: [top/D, 1]. NaN if all points are equal, or D < top.
@@ -68,7 +68,7 @@ def coordinate_peaks(cloud_PD: Points) -> Float[Array, " P"]:
 def anisotropy_without_top_coordinates(
     cloud_PD: Points, keep_RP: Float[AnyArray, "R P"]
 ) -> Float[Array, "3 R"]:
-    """Anisotropy of the cloud without its top 1, 3 and 10 coordinates of largest variance, (3, R).
+    """Anisotropy of the cloud without its top 1, 4 and 16 coordinates of largest variance, (3, R).
 
     The first of R resamples keeps all points that count; the direction is that of all in every
     resample. Range: [1/(D - top), 1]. NaN if nothing that varies is left.

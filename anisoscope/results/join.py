@@ -87,7 +87,7 @@ def _select_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset
 def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
     """Make a row for each number: run, corpus, step, positions, metric, layer, head, statistics.
 
-    `axis` and `at` name any other dimension and the place on it, such as neighbors 8 or top 3. The
+    `axis` and `at` name any other dimension and the place on it, such as neighbors 8 or top 4. The
     statistics are mean, std, low and high over batches, and excess_<null>, excess_<null>_low and
     excess_<null>_high. `layer` may be a block. An average over blocks is a metric of its own
     (`twonn_over_blocks`) without a layer. `noise_floor`, for pretrained models, says how much a

@@ -16,7 +16,7 @@ import xarray as xr
 from anisoscope.utils import files
 from anisoscope.utils.errors import RunError
 
-SCHEMA = 5  # incremented when a name, a dimension or a quantity's definition changes
+SCHEMA = 6  # incremented when a name, a dimension or a quantity's definition changes
 NO_DIGEST = b"0" * 64  # placeholder while the digest is computed
 DIGEST = re.compile(rb"table_sha256.{8}(.{64})", re.DOTALL)  # NetCDF: name, type, length, text
 

@@ -65,10 +65,10 @@ def test_one_coordinate_may_have_everything_and_one_point_may_carry_it():
 
 def test_what_is_not_finite_or_has_too_few_coordinates_is_nan():
     assert np.isnan(measured(with_one(np.inf))).all()
-    shares = measured(gaussian(40, 3))[:3]
+    shares = measured(gaussian(40, 4))[:3]
     assert shares[1] == pytest.approx(1.0)
     np.testing.assert_array_equal(np.isnan(shares), [False, False, True])
-    values = left_out(gaussian(8, 3), np.ones((1, 8), np.float32))
+    values = left_out(gaussian(8, 4), np.ones((1, 8), np.float32))
     np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from anisoscope.measurement.families.leading_family import LONGEST_LEFT_OUT
+from anisoscope.metrics.outliers import TOPS
 from anisoscope.plot.draw import MODELS, RUN_FIGURES
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS_IN_FIGURES
@@ -28,9 +29,9 @@ def panels(name, runs):
         for table, side in itertools.product(tables, SIDES):
             yield [table.anisotropy.sel(positions=side, step=step) for step in STEPS]
     elif name == "outlier_coordinates":
-        for top in (1, 3, 10):
+        for top in TOPS:
             yield [t.top_coordinate_variance_share.sel(positions="all", top=top) for t in last]
-        for top in (1, 3, 10):
+        for top in TOPS:
             without = (t.anisotropy_without_top_coordinates.sel(top=top) for t in last)
             lines = zip(without, (table.anisotropy for table in last), strict=True)
             yield [values.sel(positions="all") for pair in lines for values in pair]

@@ -119,8 +119,8 @@ def test_tidy_has_one_row_a_number(whole):
     assert row.low == last.twonn_over_blocks.sel(statistic="low")
     assert row.excess_gaussian == last.twonn_over_blocks_excess.sel(null="gaussian")[0]
     assert np.isnan(row["at"])
-    row = own.loc["top_coordinate_variance_share"].query("layer == 2 and at == 3").iloc[0]
-    share = last.top_coordinate_variance_share.sel(layer=2, top=3, statistic="high")
+    row = own.loc["top_coordinate_variance_share"].query("layer == 2 and at == 4").iloc[0]
+    share = last.top_coordinate_variance_share.sel(layer=2, top=4, statistic="high")
     assert (row.axis, row.high) == ("top", share.item())
 
 

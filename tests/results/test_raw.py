@@ -41,7 +41,7 @@ def test_a_table_labels_every_value_of_every_cloud(old):
     assert old.step == 7
     assert list(old["cloud"].values) == ["measured", "gaussian", "shuffled"]
     assert list(old.positions.values) == ["all", "without_first_token"]
-    assert (list(old.block.values), list(old.top.values)) == ([1, 2, 3], [1, 3, 10])
+    assert (list(old.block.values), list(old.top.values)) == ([1, 2, 3], [1, 4, 16])
     np.testing.assert_allclose(old.depth, [0, 1 / 3, 2 / 3, 1])
     for cloud, names in CLOUDS.items():
         for name in (name for name in quantities() if name in old):
