@@ -10,6 +10,7 @@ Letters: G groups, J folds of whole windows, W windows; the others are those of 
 
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
@@ -39,7 +40,7 @@ class Moments(NamedTuple):
 def massive(cloud_PD: np.ndarray) -> np.ndarray:
     """Mark the vectors whose norm exceeds MASSIVE times the median norm."""
     norm_P = np.linalg.norm(cloud_PD, axis=1)
-    return norm_P > MASSIVE * float(lower_median(norm_P))
+    return norm_P > MASSIVE * float(lower_median(jnp.asarray(norm_P, jnp.float32)))
 
 
 def moments(x_WTD: np.ndarray) -> tuple[Moments, np.ndarray]:

@@ -20,7 +20,7 @@ from anisoscope.sources.hf.logits import make_unembedding
 from anisoscope.sources.hf.token_windows import encode_text, special_frame
 from findings.scripts.packaged_model import open_packaged, read_text
 
-LENGTHS, FEWEST = (32, 128, 512, 2048), 4  # tokens of a window, and windows for an interval
+LENGTHS, FEWEST = (32, 128, 512, 2048), 2  # tokens of a window, and windows for an interval
 AT_ONCE = 1024  # tokens in a forward pass, or one window
 
 

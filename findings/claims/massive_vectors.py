@@ -1,12 +1,12 @@
 """One token makes the bell, and its height can be computed: claims, then verdicts.
 
-    .venv/bin/python -m findings.claims.one_token
+    .venv/bin/python -m findings.claims.massive_vectors
 
-It reads heights.csv and shares.csv of findings/tables/one_token (findings/scripts/bell_heights.py and
+It reads heights.csv and shares.csv of findings/tables/massive_vectors (findings/scripts/bell_heights.py and
 bell_factors.py make them), and writes verdicts.csv there.
 
 Written before a value was read: four decoders, three texts (enwik8, the language reference of Python,
-the source of its library), windows of 32, 128, 512 and 2,048 tokens (Qwen2.5 1.5B: up to 512). A cell is
+the source of its library), windows of 32, 128, 512 and 2,048 tokens (both Qwen2.5: up to 512). A cell is
 a layer from block 1 on in which some vector is massive: longer than ten times the median norm of its
 cloud. f is the share of massive vectors, r their root mean square norm over that of the rest.
 
@@ -54,7 +54,7 @@ from findings.claims.profiles import bell_ends
 from findings.claims.verdicts import judge_interval
 from findings.scripts.shared_tables import read_shape
 
-TABLES = pathlib.Path("findings/tables/one_token")
+TABLES = pathlib.Path("findings/tables/massive_vectors")
 CLOSE, HOLDS, HALF = 0.05, 0.9, 0.5
 CONSTANT = 0.2  # log2 units
 REFERENCE, MIDDLE, FIRST_TEXT = 128, 512, "enwik8"  # tokens of a window
@@ -140,19 +140,19 @@ def judge_bells(heights: pd.DataFrame) -> pd.DataFrame:
 
 def judge_parts(shares: pd.DataFrame) -> pd.DataFrame:
     """Judge the claims on the parts, from means over texts of the shares over inner layers."""
-    inner = shares[shares.layer == "inner"]
+    inner = shares[(shares.layer == "inner") & (shares.start == "about 0")]
     means = inner.groupby(["model", "coordinates", "factor"])[["share", "alone"]].mean()
     rows = []
     for model in inner.model.unique():
         own, gemma = means.loc[model], model == GEMMA
-        one = own.loc[1]
-        leader = one.share.drop("left").idxmax()
+        top = own.loc[1]
+        leader = top.share.drop("left").idxmax()
         name = "coordinate_leads_in_gemma" if gemma else "token_leads"
         leads = leader == ("coordinates" if gemma else "first")
-        tests = {name: (one.share.drop("left").max(), leads)}
+        tests = {name: (top.share.drop("left").max(), leads)}
         if not gemma:
-            tests["mean_alone_little"] = one.alone["mean"], one.alone["mean"] < SMALL
-        tests["gain_little"] = one.share["gain"], abs(one.share["gain"]) <= SMALL
+            tests["mean_alone_little"] = top.alone["mean"], top.alone["mean"] < SMALL
+        tests["gain_little"] = top.share["gain"], abs(top.share["gain"]) <= SMALL
         left = own.loc[16].share["left"]
         tests["all_together"] = left, left < LEFT
         for claim, (effect, holds) in tests.items():

@@ -1,0 +1,139 @@
+"""Clouds whose massive vectors and factors are known: moments, heights, Shapley's shares, verdicts.
+
+Committed tables are read again by formulas that share no code with findings/.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from anisoscope.metrics import anisotropy
+from findings.claims import massive_vectors
+from findings.scripts import bell_factors, bell_heights, cloud_moments
+from tests.program import ROOT
+
+TABLES = ROOT / "findings" / "tables" / "massive_vectors"
+LENGTH, WIDTH = 16, 24
+
+
+@pytest.fixture
+def windows_WTD():
+    """Windows around a mean along the last axis; first tokens of twelve are massive along axis 0."""
+    x_WTD = np.random.default_rng(0).standard_normal((16, LENGTH, WIDTH)).astype(np.float32)
+    x_WTD[..., -1] += 3
+    x_WTD[:12, 0] = 200 * np.eye(WIDTH)[0]
+    x_WTD[3, 5] = 200 * np.eye(WIDTH)[0]  # a massive vector that is no first token
+    return x_WTD
+
+
+def test_moments_give_the_anisotropy_of_every_part(windows_WTD):
+    found, massive_WT = cloud_moments.moments(windows_WTD)
+    assert massive_WT.sum() == 13
+    assert massive_WT[:, 0].sum() == 12
+    cloud_PD = windows_WTD.reshape(-1, WIDTH)
+    later_PD, rest_PD = windows_WTD[:, 1:].reshape(-1, WIDTH), cloud_PD[~massive_WT.ravel()]
+    for part_PD, chosen in (
+        (cloud_PD, cloud_moments.groups()),
+        (later_PD, cloud_moments.groups(first=False)),
+        (rest_PD, cloud_moments.groups(massive=False)),
+    ):
+        parts = found.replicates(chosen)
+        assert len(parts) == 1 + cloud_moments.FOLDS
+        assert parts[0][0] == len(part_PD)
+        assert cloud_moments.leading_share(parts[0], []) == pytest.approx(
+            float(anisotropy(part_PD)), rel=1e-5
+        )
+        assert cloud_moments.leading_share(parts[0], [0, 3]) == pytest.approx(
+            float(anisotropy(np.delete(part_PD, [0, 3], 1))), rel=1e-5
+        )
+    without_fold = windows_WTD[2:].reshape(-1, WIDTH)
+    first_left_out = found.replicates(cloud_moments.groups())[1]
+    assert cloud_moments.leading_share(first_left_out, []) == pytest.approx(
+        float(anisotropy(without_fold)), rel=1e-5
+    )
+
+
+def test_the_second_moment_about_0_has_the_mean(windows_WTD):
+    parts = cloud_moments.moments(windows_WTD)[0].replicates(cloud_moments.groups(massive=False))
+    about_0 = cloud_moments.leading_share(parts[0], [], centered=False)
+    assert about_0 == pytest.approx(10 / 33, abs=0.03)  # 3² + 1 of 3² + 24
+
+
+def test_a_layer_is_as_high_as_its_massive_vectors_say(windows_WTD):
+    row = pd.Series(bell_heights.describe_layer(windows_WTD))
+    assert (row.massive, row.massive_first, row.f) == (13, 12, 13 / 256)
+    low, high = (massive_vectors.height(row.f, row.d, rest) for rest in (0, row.rest))
+    assert low <= row.anisotropy <= high
+    assert row.rest < row.without_first < row.anisotropy
+    assert row.anisotropy_low <= row.anisotropy <= row.anisotropy_high
+
+
+def test_shapley_shares_are_the_mean_over_orders_and_add_up(windows_WTD):
+    gain_D = np.ones(WIDTH)
+    gain_D[[2, -1]] = 2, 0.5
+    values = bell_factors.read_values(windows_WTD, gain_D)[1]
+    factors, everything = bell_factors.FACTORS, frozenset(bell_factors.FACTORS)
+    expected = dict.fromkeys(factors, 0.0)
+    for order in itertools.permutations(factors):
+        for place, factor in enumerate(order):
+            before = frozenset(order[:place])
+            change = values[before] - values[before | {factor}]
+            expected[factor] = expected[factor] + change / math.factorial(len(order))
+    shares = bell_factors.shapley(values, factors)
+    for factor in factors:
+        np.testing.assert_allclose(shares[factor], expected[factor], rtol=1e-10)
+    rows = pd.DataFrame(bell_factors.describe(values)).set_index("factor")
+    assert rows.share.sum() == pytest.approx(1)
+    assert rows.share["left"] == pytest.approx((values[everything] / values[frozenset()])[0])
+    # without axis 0 the gain acts on the others alone
+    left_PD = np.delete(windows_WTD[:, 1:].reshape(-1, WIDTH) * gain_D, 0, 1)
+    assert values[everything][0] == pytest.approx(float(anisotropy(left_PD)), rel=1e-5)
+    # a massive vector hides the mean: alone, taking it away changes little
+    assert abs(rows.alone["mean"]) < 0.01
+    assert rows.share["first"] > rows.share["gain"]
+
+
+def layers_of(length, ratio, text="enwik8", above=0.0, rest=0.1):
+    """Layers with a massive vector a window, `above` what the norms say; block 2 without any."""
+    frame = pd.DataFrame({"layer": range(5), "r": ratio, "massive": [4, 4, 0, 4, 4]})
+    frame = frame.assign(d=frame.r, f=1 / length, model="a", text=text, length=length, rest=rest)
+    frame["anisotropy"] = massive_vectors.height(frame.f, frame.r) + above
+    return frame.assign(rest_low=frame.rest - 0.01, rest_high=frame.rest + 0.01)
+
+
+def test_claims_on_the_height_are_judged_by_shares_of_layers_with_massive_vectors():
+    near, far = layers_of(128, 20.0), layers_of(512, 20.0, above=[0, 0.2, 0, 0, 0])
+    other = layers_of(512, 30.0, text="pydoc")
+    judged = massive_vectors.judge_heights(pd.concat([near, far, other]))
+    found = judged.set_index("claim")
+    assert found.cells.to_dict() == {
+        "by_norms": 9,
+        "by_distances": 9,
+        "from_another_text": 3,
+        "distances_from_another_text": 3,
+        "constant_norm": 3,
+    }
+    assert found.effect["by_norms"] == pytest.approx(8 / 9)
+    assert found.verdict["by_norms"] == "holds in part"
+    assert found.most["by_norms"] == pytest.approx(0.2)
+    assert found.most["by_distances"] == pytest.approx(0.2 - 0.1 / (1 + 400 / 512))
+    expected = 900 / 512 / (1 + 900 / 512) - 400 / 512 / (1 + 400 / 512)
+    assert found["median"]["from_another_text"] == pytest.approx(expected)
+    assert found.verdict["from_another_text"] == "does not hold"
+    assert found.verdict["constant_norm"] == "holds"
+
+
+def test_a_bell_that_is_left_is_judged_by_the_unfavorable_ends():
+    for peak, verdict in (
+        (0.1, "equivalent to none"),
+        (0.2, "reproduced"),
+        (0.155, "inconclusive"),
+    ):
+        rest = [0.5, 0.1, 0.1, peak, 0.08]
+        row = massive_vectors.judge_bells(layers_of(512, 20.0, rest=rest)).iloc[0]
+        assert row.effect == pytest.approx(peak - 0.1)
+        assert (row.low, row.high) == pytest.approx((row.effect - 0.02, row.effect + 0.02))
+        assert row.verdict == verdict
