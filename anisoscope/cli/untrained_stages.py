@@ -139,7 +139,7 @@ def compare_runs(first: str, second: str, workdir: str | None, figures: str | No
     to = drawing.figures_folder(figures, root)
     folder.claim_folder(root, two_models.SimilarityConfig(runs=(first, second)), new=True)
     with folder.locked_folder(root):
-        folder.record_environment(root, pair.corpus.record())
+        folder.record_environment(root, pair.text)
         table = two_models.measure_pair(pair)
         two_models.write_similarity(table, pair.labels, root)
     print(drawing.format_figures(draw.save_figures(draw.SIMILARITY_FIGURES, table, to), to))

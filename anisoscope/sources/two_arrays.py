@@ -15,12 +15,12 @@ from anisoscope.engine.sizes import Folds
 from anisoscope.measurement.null_models import PERMUTED
 from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
-from anisoscope.sources import array_checks, array_chunks, two_models
+from anisoscope.sources import array_checks, array_chunks, paired_clouds
 from anisoscope.sources.array_checks import Vectors, VectorsLike
 from anisoscope.sources.arrays import join_positions
 from anisoscope.sources.axes import is_named
 from anisoscope.sources.folds import cut_chunks, describe
-from anisoscope.sources.two_models import PairedClouds
+from anisoscope.sources.paired_clouds import PairedClouds
 from anisoscope.utils.progress import library_call
 
 
@@ -144,7 +144,7 @@ def _compare_points(first: Vectors, second: Vectors, settings: MeasureConfig) ->
             null = {name: null[name] + values[name] - x for name, x in paired.items()}
     else:  # a single cluster
         null = {name: np.full_like(x, np.nan) for name, x in values.items()}
-    table = two_models.make_pair_table([[{MEASURED: values, PERMUTED: null}]], ("all",))
+    table = paired_clouds.make_pair_table([[{MEASURED: values, PERMUTED: null}]], ("all",))
     return table.isel(positions=0, drop=True).assign_attrs(describe(first, chunks))
 
 
@@ -156,7 +156,7 @@ def _stack(vectors: Vectors, name: str) -> np.ndarray:
 
 
 def _measure(pair: PairedClouds, folds: Folds, aligned: bool) -> Values:
-    return two_models.compare_clouds(pair, folds, aligned)[MEASURED]
+    return paired_clouds.compare_clouds(pair, folds, aligned)[MEASURED]
 
 
 def pair_points(vectors: Vectors, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,32 +1,24 @@
-"""Compare two models on the same points: every layer of one with every layer of the other.
+"""Compare two models by the folders of their runs: what both sides share, and the table of a pair.
 
-This file measures pairs; two_arrays.py pairs arrays, two_runs.py our runs, hf/two_pretrained.py
-pretrained models. A comparison across different points, texts or settings is refused.
-
-Letters: M layers of the second model, E its width, G batches, S sets of positions.
+two_runs.py pairs our runs, hf/two_pretrained.py pretrained models. A comparison across different
+points, texts or settings is refused.
 """
 
 import json
 import pathlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.data.corpus import Corpus
-from anisoscope.engine.sizes import Folds, lay_out, pad
-from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
-from anisoscope.results.summary import summarize
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.folds import cut_runs
+from anisoscope.sources.paired_clouds import PairedClouds, compare_clouds, make_pair_table
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.files import read_json, user_path
 from anisoscope.utils.progress import progress_bar
@@ -43,78 +35,23 @@ class SimilarityConfig:
     runs: tuple[str, ...] = ()  # two folders; @step selects another step than the last
 
 
-class PairedClouds(NamedTuple):
-    """The same P points of both models, and points of the first from other places of the text."""
-
-    first_NPD: np.ndarray
-    second_MPE: np.ndarray
-    permuted_NPD: np.ndarray | None = None
-
-
 class ModelPair(NamedTuple):
-    """Two models to compare: their labels, settings, clouds and attributes."""
+    """Two models to compare: their labels, settings, text, clouds and attributes."""
 
     labels: tuple[str, str]
     measure: MeasureConfig
-    corpus: Corpus
+    text: dict[str, Any]  # what environment.json records of it
     batches: Iterator[list[PairedClouds]]  # per batch, the clouds of each set of positions
-    attributes: dict[str, Any]  # attributes of the table, complete once all batches are read
+    attributes: dict[str, Any]  # of the table
 
 
 def measure_pair(pair: ModelPair) -> xr.Dataset:
     """Measure every layer of one model with every layer of the other, with intervals and excess."""
     folds = cut_runs(np.arange(pair.measure.points), pair.measure.folds)
     label, total = " and ".join(pair.labels), pair.measure.batches
-    table = measure_batches(
-        progress_bar(pair.batches, label, "batch", total=total), folds, POSITION_SETS
-    )
-    return table.assign_attrs(pair.attributes)
-
-
-def measure_batches(
-    batches: Iterable[list[PairedClouds]], folds: Folds, positions: tuple[str, ...]
-) -> xr.Dataset:
-    """Make the table of the clouds of each batch, one for each set of positions."""
-    found = []
-    for sets in batches:
-        found.append([compare_clouds(clouds, folds) for clouds in sets])
-    return make_pair_table(found, positions)
-
-
-def make_pair_table(
-    batches: list[list[dict[str, Values]]], positions: tuple[str, ...]
-) -> xr.Dataset:
-    """Make the table of the values of each batch and set of positions, of clouds and null model."""
-    known, stack = comparison_family.BETWEEN_MODELS, lambda *values: np.stack(values)
-    values_G = jax.tree.map(stack, *(jax.tree.map(stack, *sets) for sets in batches))
-    schema = {name: entry for name, entry in known.items() if name in values_G[MEASURED]}
-
-    def label(cloud: str) -> xr.Dataset:
-        named = {
-            name: (x.raw_dims, values_G[cloud][name], x.attributes) for name, x in schema.items()
-        }
-        samples = xr.Dataset(named)
-        layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
-        return samples.assign_coords({"positions": list(positions)} | layers)
-
-    table = summarize(schema, label(MEASURED), {PERMUTED: label(PERMUTED)})
-    return table.assign_attrs(permutations=1)
-
-
-@jax.enable_x64(False)
-def compare_clouds(clouds: PairedClouds, folds: Folds, aligned: bool = False) -> dict[str, Values]:
-    """Compare every layer of one model with every layer of the other; `aligned`: by RSA too."""
-    layout = lay_out(folds, None)
-    size, labels = layout.size, layout.labels
-    padded = (None if x is None else pad(np.swapaxes(x, 0, 1), size).swapaxes(0, 1) for x in clouds)
-    found = jax.device_get(comparison_family.compare_every_layer(*padded, labels, aligned))
-    return {
-        cloud: {
-            name: folds.weight(x, comparison_family.BETWEEN_MODELS[name].resampling)
-            for name, x in values.items()
-        }
-        for cloud, values in found.items()
-    }
+    batches = progress_bar(pair.batches, label, "batch", total=total)
+    values = [[compare_clouds(clouds, folds) for clouds in sets] for sets in batches]
+    return make_pair_table(values, POSITION_SETS).assign_attrs(pair.attributes)
 
 
 def write_similarity(table: xr.Dataset, labels: tuple[str, str], root: pathlib.Path) -> None:

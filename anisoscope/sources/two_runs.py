@@ -17,8 +17,9 @@ from anisoscope.sources import two_models
 from anisoscope.sources.activations import batch_keys
 from anisoscope.sources.evaluation_windows import Probe
 from anisoscope.sources.finished_run import OpenRun, open_finished_run
+from anisoscope.sources.paired_clouds import PairedClouds
 from anisoscope.sources.run_program import draw_probe
-from anisoscope.sources.two_models import ModelPair, PairedClouds
+from anisoscope.sources.two_models import ModelPair
 
 
 def open_run_pair(first: str, second: str) -> ModelPair:
@@ -33,13 +34,13 @@ def open_run_pair(first: str, second: str) -> ModelPair:
     advice = "name two runs of one text, one context and the same measure.* settings"
     two_models.check_comparable(names, texts, advice)
     labels = two_models.choose_labels(names, steps)
-    about = {"corpus": runs[0].corpus.name} | texts[0]
+    attributes = {"corpus": runs[0].corpus.name} | texts[0]
     for side, run, step, label in zip(("first", "second"), runs, steps, labels, strict=True):
         model = f"{describe_model(run.config.model)}; step {step:,}"
-        about |= {side: label, f"{side}_step": step, f"{side}_model": model}
+        attributes |= {side: label, f"{side}_step": step, f"{side}_model": model}
     readers = [make_reader(run, step) for run, step in zip(runs, steps, strict=True)]
-    measure, corpus = runs[0].config.measure, runs[0].corpus
-    return ModelPair(labels, measure, corpus, _read_runs(readers, probes[0], measure), about)
+    measure, text = runs[0].config.measure, runs[0].corpus.record()
+    return ModelPair(labels, measure, text, _read_runs(readers, probes[0], measure), attributes)
 
 
 def _read_runs(

@@ -155,7 +155,7 @@ class PassHooks:
     def current(self) -> Pass | None:
         return getattr(self.local, "current", None)
 
-    def begin(self, *_: Any) -> None:
+    def start_pass(self, *_: Any) -> None:
         self.local.current = self.begin_pass()
         self.local.calls = []
         self.local.channels_first = set()  # shapes of outputs (batch, channels, time)
@@ -245,7 +245,7 @@ class PassHooks:
             def after(module: nn.Module, hook: Callable[..., None]) -> None:
                 hooks.enter_context(module.register_forward_hook(Hook(hook)))
 
-            before(model, self.begin, prepend=True)
+            before(model, self.start_pass, prepend=True)
             for part in model.modules():
                 if isinstance(part, TORCH_LAYERS):
                     before(part, self.enter_layer, with_kwargs=True)

@@ -25,8 +25,9 @@ from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.hf.token_windows import (
     InputWindows,
     cut_token_windows,
+    decode,
     set_window,
-    validation_text,
+    validation_split,
 )
 from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
 from anisoscope.utils import files, folder
@@ -78,7 +79,7 @@ def open_revisions(
         joined = load_model.tokens_per_position(settings)
     if reads_text:
         corpus = corpus or texts.load_corpus(config.data, config.window)
-        tokenizer, text = load_model.read_tokenizer(last), validation_text(corpus)
+        tokenizer, text = load_model.read_tokenizer(last), decode(validation_split(corpus))
         config = set_window(text, tokenizer, config)
         windows = cut_token_windows(text, tokenizer, config, joined)
     else:
@@ -198,7 +199,7 @@ class Revisions(Source):
         self, step: int, families: dict[Target, Families]
     ) -> Iterator[tuple[Target, xr.Dataset]]:
         ((target, names),) = families.items()  # the residual stream alone
-        plan = self.plan(names)
+        plan = self.make_plan(names)
 
         def read(other: int) -> list[np.ndarray]:
             return revision.read_residuals(plan, self.open(plan, other))
@@ -215,7 +216,7 @@ class Revisions(Source):
     def close(self) -> None:
         clear(self.streams)
 
-    def plan(self, families: Families) -> Plan:
+    def make_plan(self, families: Families) -> Plan:
         measure = dataclasses.replace(self.measure, families=families)
         return Plan(self.config, measure, self.windows, self.corpus, self.name)
 
@@ -228,7 +229,7 @@ class Revisions(Source):
             step: {name: to_python(table.attrs[name]) for name in FOUND if name in table.attrs}
             for step, table in tables.items()
         }
-        attributes = self.plan(self.measure.families).attributes
+        attributes = self.make_plan(self.measure.families).attributes
         attributes |= {"model": tables[self.last].attrs["model"], "steps": self.last}
         attributes |= found[self.last] | {"revisions": json.dumps(found)}
         return attributes | {"provenance": describe_provenance(self.config, attributes)}

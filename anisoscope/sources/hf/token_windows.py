@@ -46,9 +46,14 @@ class InputWindows(NamedTuple):
         return max(len(self.counts_V) - 1, int(self.probe.tokens_GWT.max()), self.mask_token or 0)
 
 
-def validation_text(corpus: Corpus) -> str:
-    """Decode the validation split; bytes that are not UTF-8 are dropped and reported."""
-    content = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:LONGEST_SPLIT]].tobytes()
+def validation_split(corpus: Corpus) -> bytes:
+    """Return the validation split as it stands in the file."""
+    return np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid].tobytes()
+
+
+def decode(content: bytes) -> str:
+    """Decode the beginning of a text; bytes that are not UTF-8 are dropped and reported."""
+    content = content[:LONGEST_SPLIT]
     text = content.decode(errors="ignore")
     if (lost := len(content) - len(text.encode())) > CUT_BYTES:
         print(f"{lost:,} of {len(content):,} bytes are not UTF-8 and left out")

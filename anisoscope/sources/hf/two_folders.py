@@ -6,13 +6,14 @@ import pathlib
 import numpy as np
 
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
-from anisoscope.data import corpus as texts
+from anisoscope.data.corpus import Corpus, load_corpus
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import joined_files
 from anisoscope.sources import two_models
 from anisoscope.sources.finished_run import open_finished_run
 from anisoscope.sources.hf.measure_model import open_model
-from anisoscope.sources.hf.two_pretrained import Side, make_side, pair_sides
+from anisoscope.sources.hf.token_windows import validation_split
+from anisoscope.sources.hf.two_pretrained import SharedText, Side, make_side, pair_sides
 from anisoscope.sources.two_models import ModelPair
 from anisoscope.sources.two_runs import make_reader
 from anisoscope.utils.errors import UserError
@@ -39,8 +40,8 @@ def open_side(name: str) -> Side:
     revisions = revision_steps(config.pretrained)
     step = two_models.choose_step(name, list(revisions))
     loaded, tokenizer = open_model(config.pretrained.name, revisions[step], None, config)
-    corpus = texts.load_corpus(config.data, config.window)
-    return make_side(name, loaded, tokenizer, corpus, config, step)
+    corpus = load_corpus(config.data, config.window)
+    return make_side(name, loaded, tokenizer, _share(corpus), config, step)
 
 
 def _open_trained(name: str) -> Side:
@@ -57,4 +58,9 @@ def _open_trained(name: str) -> Side:
         return np.arange(1, len(chunk) + 1)
 
     description = f"{describe_model(run.config.model)}; step {step:,}"
-    return Side(step, run.config.measure, run.corpus, context, context, description, ends, vectors)
+    text = _share(run.corpus)
+    return Side(step, run.config.measure, text, context, context, description, ends, vectors)
+
+
+def _share(corpus: Corpus) -> SharedText:
+    return SharedText(corpus.name, validation_split(corpus), corpus.sha256, corpus.record())

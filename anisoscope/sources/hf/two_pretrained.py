@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import itertools
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import SINGLE_STEP, PretrainedConfig
-from anisoscope.data.corpus import Corpus
 from anisoscope.sources import two_models
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
@@ -36,16 +35,26 @@ from anisoscope.sources.hf.text_chunks import (
 )
 from anisoscope.sources.hf.token_windows import (
     SAMPLE,
+    decode,
     encode_text,
     set_window,
     special_frame,
-    validation_text,
 )
-from anisoscope.sources.two_models import ModelPair, PairedClouds
+from anisoscope.sources.paired_clouds import PairedClouds
+from anisoscope.sources.two_models import ModelPair
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import replace
 
 CLAMP_CHUNKS = 8  # chunks in which clamped coordinates are counted
+
+
+class SharedText(NamedTuple):
+    """The text that both models read."""
+
+    name: str
+    content: bytes
+    sha256: str  # of the text as it was given
+    record: dict[str, Any]  # for environment.json
 
 
 class Side(NamedTuple):
@@ -53,17 +62,12 @@ class Side(NamedTuple):
 
     step: int
     measure: MeasureConfig
-    corpus: Corpus
+    text: SharedText
     bytes: int  # length of a chunk
     longest: float  # most positions in a chunk
     description: str
     ends: Ends
     vectors: Callable[[bytes], np.ndarray]  # chunk -> (N, T, D)
-
-    @property
-    def text(self) -> bytes:
-        """The validation split."""
-        return np.frombuffer(self.corpus.vocabulary, np.uint8)[self.corpus.valid].tobytes()
 
 
 def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> ModelPair:
@@ -71,40 +75,36 @@ def pair_sides(names: tuple[str, str], sides: tuple[Side, Side]) -> ModelPair:
     same = []
     for side in sides:
         measure = {f"measure.{name}": getattr(side.measure, name) for name in two_models.SETTINGS}
-        sha256 = hashlib.sha256(side.text).hexdigest()
-        same.append(measure | {"corpus_sha256": side.corpus.sha256, "text_sha256": sha256})
+        sha256 = hashlib.sha256(side.text.content).hexdigest()
+        same.append(measure | {"corpus_sha256": side.text.sha256, "text_sha256": sha256})
     advice = "name two runs of one text and the same measure.* settings"
     two_models.check_comparable(names, same, advice)
     labels = two_models.choose_labels(names, tuple(side.step for side in sides))
-    attributes = {"corpus": sides[0].corpus.name} | same[0]
-    attributes["chunk_bytes"] = min(side.bytes for side in sides)
-    for name, side, label in zip(("first", "second"), sides, labels, strict=True):
-        attributes |= {name: label, f"{name}_step": side.step, f"{name}_model": side.description}
-    batches = _read_sides(sides, attributes)
-    return ModelPair(labels, sides[0].measure, sides[0].corpus, batches, attributes)
-
-
-def _read_sides(
-    sides: tuple[Side, Side], attributes: dict[str, Any]
-) -> Iterator[list[PairedClouds]]:
-    """Yield the clouds of each batch, and count the chunks in `attributes`."""
-    measure, length, count = sides[0].measure, attributes["chunk_bytes"], 0
+    measure, text, length = sides[0].measure, sides[0].text, min(side.bytes for side in sides)
     chunks = (
         chunk
-        for chunk in draw_chunks(sides[0].text, length, measure.seed)
+        for chunk in draw_chunks(text.content, length, measure.seed)
         if all(len(side.ends(chunk)) <= side.longest for side in sides)
     )
-    for batch in range(measure.batches):
-        points = common_points(chunks, (sides[0].ends, sides[1].ends), measure, batch)
-        count += len(points.chunks)
-        where = f"where tokens of both end, in the same {count} chunks of {length} bytes"
-        attributes |= {"chunks": count, "points_are": where}
-        first_NMD, second_MME = (read_points(side, points, n) for n, side in enumerate(sides))
-        sets = []
-        for picks_P in points.picks_SP:
-            permuted_NPD = first_NMD[:, points.other_M[picks_P]]
-            sets.append(PairedClouds(first_NMD[:, picks_P], second_MME[:, picks_P], permuted_NPD))
-        yield sets
+    ends = tuple(side.ends for side in sides)
+    points_G = [common_points(chunks, ends, measure, batch) for batch in range(measure.batches)]
+    count = sum(len(points.chunks) for points in points_G)
+    where = f"where tokens of both end, in the same {count} chunks of {length} bytes"
+    attributes = {"corpus": text.name, "chunk_bytes": length, "chunks": count, "points_are": where}
+    for name, side, label in zip(("first", "second"), sides, labels, strict=True):
+        attributes |= {name: label, f"{name}_step": side.step, f"{name}_model": side.description}
+    batches = (_read_clouds(sides, points) for points in points_G)
+    return ModelPair(labels, measure, text.record, batches, same[0] | attributes)
+
+
+def _read_clouds(sides: tuple[Side, Side], points: CommonPoints) -> list[PairedClouds]:
+    """Read the clouds of a batch, of each set of positions."""
+    first_NMD, second_MME = (read_points(side, points, n) for n, side in enumerate(sides))
+    sets = []
+    for picks_P in points.picks_SP:
+        permuted_NPD = first_NMD[:, points.other_M[picks_P]]
+        sets.append(PairedClouds(first_NMD[:, picks_P], second_MME[:, picks_P], permuted_NPD))
+    return sets
 
 
 def read_points(side: Side, points: CommonPoints, number: int) -> np.ndarray:
@@ -123,7 +123,7 @@ def make_side(
     name: str,
     loaded: PretrainedModel,
     tokenizer: Any,
-    corpus: Corpus,
+    text: SharedText,
     config: PretrainedConfig,
     step: int,
 ) -> Side:
@@ -134,7 +134,7 @@ def make_side(
     special, by_bytes = config.special_tokens, reads_bytes(name, tokenizer)
     window = config.window
     if config.characters is not None:
-        window = set_window(validation_text(corpus), tokenizer, config).window
+        window = set_window(decode(text.content), tokenizer, config).window
     frame = sum(map(len, special_frame(tokenizer))) if special else 0
 
     def tokenize(chunk: bytes) -> dict[str, Any]:
@@ -158,9 +158,8 @@ def make_side(
         read = read_activations(loaded, ids_T[None, None], 1, heads=False, reported=reported)
         return read.resid_ZLBTD[0, :, 0]
 
-    sample = np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid[:SAMPLE]].tobytes()
-    text = sample.decode(errors="ignore")
-    tokens_N, _ = encode_text(text, tokenizer)
+    sample = text.content[:SAMPLE]
+    tokens_N, _ = encode_text(sample.decode(errors="ignore"), tokenizer)
     if not tokens_N.size:
         raise UserError("the text is empty; pass a longer one")
     guards.check_window(loaded, window)
@@ -169,10 +168,10 @@ def make_side(
     digest = attributes["weights_sha256"][:12]
     description = f"{attributes['model_class']}, {loaded.blocks} layers; weights {digest}"
     longest = guards.max_positions(loaded) or np.inf
-    side = Side(step, config.measure, corpus, length, longest, description, ends, vectors)
+    side = Side(step, config.measure, text, length, longest, description, ends, vectors)
     if config.pretrained.clamp is None:
         return side
-    chunks = itertools.islice(draw_chunks(side.text, length, 0), CLAMP_CHUNKS)
+    chunks = itertools.islice(draw_chunks(text.content, length, 0), CLAMP_CHUNKS)
     ids = [tokenize(chunk)["input_ids"] for chunk in chunks]
     ids_CT = np.array([row[: min(map(len, ids))] for row in ids])
     cut = clamp_coordinates(loaded, config.pretrained.clamp, ids_CT, 1)
@@ -201,25 +200,20 @@ def compare_pretrained(
         for name, pair in {"labels": labels or ("", ""), "revision": revisions}.items():
             if isinstance(pair, str) or len(pair) != 2:
                 raise UserError(f"{name} is {pair!r}; pass two, one of each model")
-        text = read_texts(texts)
-        content = np.frombuffer(text.content.encode(), np.uint8)
-        corpus = Corpus(
-            text.name, bytes(range(256)), content[:0], content, content[:0], text.sha256, ""
-        )
+        read = read_texts(texts)
+        text = SharedText(read.name, read.content.encode(), read.sha256, {})
         names, sides = [], []
         for model, revision in zip(models, revisions, strict=True):
             config = replace(PretrainedConfig(), settings)
             loaded, tokenizer = open_model(model, revision, None, config)
             name = loaded.attributes["pretrained"]
             names.append(name if revision is None else f"{name}@{revision}")
-            sides.append(make_side(name, loaded, tokenizer, corpus, config, SINGLE_STEP))
+            sides.append(make_side(name, loaded, tokenizer, text, config, SINGLE_STEP))
             modes.enter_context(evaluation_mode(loaded))
         pair = pair_sides(tuple(names), tuple(sides))
-        labels = labels or tuple(pathlib.Path(name).resolve().name for name in names)
-        for side, label in zip(("first", "second"), labels, strict=True):
-            del pair.attributes[f"{side}_step"]  # the label has the revision
-            pair.attributes[side] = label
-        pair.attributes["measure.masked"] = int(
-            pair.attributes["measure.masked"]
-        )  # NetCDF has no booleans
-        return two_models.measure_pair(pair)
+        first, second = labels or (pathlib.Path(name).resolve().name for name in names)
+        steps = ("first_step", "second_step")  # the label has the revision
+        attributes = {name: x for name, x in pair.attributes.items() if name not in steps}
+        masked = int(attributes["measure.masked"])  # NetCDF has no booleans
+        attributes |= {"first": first, "second": second, "measure.masked": masked}
+        return two_models.measure_pair(pair._replace(attributes=attributes))

@@ -169,7 +169,7 @@ class RevisionStudy(tangent_stage.TangentSource):
         source, sample = self.source, tangent_tables.sample_attributes(self.tangents)
         target = source.targets[0]
         measured = source.attributes(target, source.step_tables(target))
-        attributes = source.plan(self.config.measure.families).attributes
+        attributes = source.make_plan(self.config.measure.families).attributes
         for name in {*source.windows.attributes} - {"tokens_per_byte"}:  # describes other windows
             attributes.pop(name, None)
         return attributes | {
@@ -213,7 +213,7 @@ class RevisionStudy(tangent_stage.TangentSource):
     def open(self, step: int) -> load_model.PretrainedModel:
         """Load a revision; UserError where its gradients or its loss are not usable."""
         tokens_T = self.to_test.tokens_JWT[0, 0]
-        loaded = self.source.open(self.source.plan(self.config.measure.families), step)
+        loaded = self.source.open(self.source.make_plan(self.config.measure.families), step)
         reason = ""
         if any(parameter.device.type == "meta" for parameter in loaded.model.parameters()):
             reason = "weights left on the disk have no gradients; leave pretrained.device_map out"

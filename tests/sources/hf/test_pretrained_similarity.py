@@ -23,7 +23,7 @@ from anisoscope.config.run_config import DataConfig
 from anisoscope.data import corpus as texts
 from anisoscope.models.transformer import build
 from anisoscope.results import joined_files
-from anisoscope.sources import two_models
+from anisoscope.sources import paired_clouds, two_models
 from anisoscope.sources.finished_run import OpenRun
 from anisoscope.sources.folds import cut_runs
 from anisoscope.sources.hf import text_chunks, two_folders, two_pretrained
@@ -84,7 +84,7 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     paths = tuple(str(world / name) for name in ("letters", "in_pairs"))
     sides = tuple(map(two_folders.open_side, paths))
     length = min(side.bytes for side in sides)
-    chunks = text_chunks.draw_chunks(sides[0].text, length, 0)
+    chunks = text_chunks.draw_chunks(sides[0].text.content, length, 0)
     ends = tuple(side.ends for side in sides)
     points = text_chunks.common_points(chunks, ends, MEASURE, 0)
     clouds = [two_pretrained.read_points(side, points, number) for number, side in enumerate(sides)]
@@ -111,9 +111,9 @@ def test_points_of_two_tokenizers_stand_after_the_same_characters(world):
     a_NPD, b_NPD = (cloud[:, points.picks_SP[0]] for cloud in clouds)
     folds, clouds = (
         cut_runs(np.arange(a_NPD.shape[1]), MEASURE.folds),
-        two_models.PairedClouds(a_NPD, b_NPD),
+        paired_clouds.PairedClouds(a_NPD, b_NPD),
     )
-    measured = two_models.compare_clouds(clouds, folds)["measured"]
+    measured = paired_clouds.compare_clouds(clouds, folds)["measured"]
     twin = [[reference_comparison.linear_cka_unbiased(x, y) for y in b_NPD] for x in a_NPD]
     np.testing.assert_allclose(measured["cka_unbiased"][..., 0], twin, rtol=1e-3, atol=1e-4)
 
@@ -155,8 +155,8 @@ def test_ours_beside_itself_as_others_read_it(tmp_path, monkeypatch):
 def test_rotated_copies_are_the_same_and_independent_clouds_at_the_level_of_the_null_model():
     measure = dataclasses.replace(MEASURE, batches=24)
     turn = np.linalg.qr(np.random.default_rng(0).normal(size=(32, 32)))[0]
-    valid = np.random.default_rng(1).integers(0, 4, 60_000).astype(np.uint8)
-    text = texts.Corpus("letters", b"abcd", valid[:0], valid, valid[:0], "digest", "")
+    content = np.random.default_rng(1).integers(97, 101, 60_000).astype(np.uint8).tobytes()
+    text = two_pretrained.SharedText("letters", content, "digest", {})
 
     def planted(seed, turned=False):
         def vectors(chunk):
