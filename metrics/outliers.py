@@ -48,7 +48,7 @@ def activation_kurtosis(cloud_PD: Points, keep_P: Weights = None, valid_P: Valid
     scale_D = jnp.sqrt(jnp.square(x_PD).mean(axis=0))
     x_PD = x_PD / jnp.where(scale_D > 0, scale_D, 1.0)[None]  # x^4 would leave the range of float32
     _, second_D, fourth_D = _moments(x_PD, keep_P, 4)
-    # true for NaN; what varies only in a fold that is left out has variance by rounding alone
+    # also true of NaN. A coordinate that is constant among the kept points has a rounding error here
     varies_D = ~(second_D <= 1e-6)
     kurtosis_D = jnp.where(varies_D, fourth_D / jnp.square(jnp.where(varies_D, second_D, 1.0)), 0.0)
     return kurtosis_D.sum() / varies_D.sum()

@@ -7,8 +7,8 @@ reads means over batches for each set of positions. "Over blocks" is the mean ov
 "last" the last measured checkpoint. A shape is NaN if undefined: a table without step 0, fewer
 than 3 blocks for a bell or 2 for a deviation, a layer without a dimension.
 
-Two nearest neighbors see a single scale. While a layer has no plateau of dimension (`plateau`), as
-early in training, an expansion may be a change of scale.
+Two nearest neighbors see a single scale. Where the dimension of a layer depends on the scale, as
+early in training, an expansion may be a change of scale (docs/reference/metric_families.md).
 
 Letters: S steps, X layers, or blocks and heads on two axes.
 """

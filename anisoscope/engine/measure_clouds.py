@@ -93,7 +93,7 @@ def measure_clouds(
         with lapack.threads_for(min(x_PD.shape)):
             if x_PD.shape != planned:
                 planned = x_PD.shape
-                measure_layer(programs.plan, x_PD, *arguments)
+                measure_layer(programs.compile_ahead, x_PD, *arguments)
             last.append(measure_layer(run, x_PD, *arguments))
             if len(last) > 1:  # an accelerator has the next layer to do meanwhile
                 finish(last.pop(0))
@@ -116,7 +116,7 @@ def measure_all_heads(
     """Measure queries and keys of all blocks, (block, head, …, R); `folds` are those of windows."""
     run, values = programs.make_run(check), {}
     keep_RB = lay_out(folds, None, exact=True).labels.keep_RP
-    for call in (programs.plan, run):
+    for call in (programs.compile_ahead, run):
         for name in families:
             values |= call(measure_head_family, heads, keep_RB, name=name)
     return trim({MEASURED: jax.device_get(values)}, folds)[MEASURED]
@@ -162,7 +162,7 @@ def _compare(
         names = selection.families_reading("logit_lens")
         calls.extend((name, measure_lens, arrays) for name in names)
     values: dict[str, Values] = {}
-    for call in (programs.plan, run):  # all are compiled side by side
+    for call in (programs.compile_ahead, run):  # all are compiled side by side
         for name, function, arrays in calls:
             for cloud, by_name in call(function, *arrays, name=name).items():
                 values.setdefault(cloud, {}).update(by_name)

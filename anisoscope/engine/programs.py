@@ -37,7 +37,7 @@ def _jitted(function: Callable, static: tuple[tuple[str, Any], ...]) -> Any:
     return jax.jit(functools.partial(function, **dict(static)))
 
 
-def plan(function: Callable, *arrays: Any, **static: Any) -> Any:
+def compile_ahead(function: Callable, *arrays: Any, **static: Any) -> Any:
     """Start to compile a program in a thread, and return the shapes of what it returns."""
     _submit(function, arrays, static)
     with _settings():

@@ -1,8 +1,9 @@
 """Cut points into chunks, and label the folds and sections of each chunk, made of whole clusters.
 
-Clusters differ in size. The largest go first, each to the fold with the fewest points. The share of
-a fold in all points is its weight in the interval (intervals.weight_replicates). L are clusters,
-U windows or points.
+Clusters differ in size: the largest are placed first, each in the fold with the fewest points. A fold
+weighs in the interval as its share of all points (intervals.weight_replicates).
+
+Letters: L clusters, U windows or points, J folds.
 """
 
 import numbers
@@ -18,11 +19,16 @@ from anisoscope.sources.array_checks import FEWEST_POINTS, Vectors
 
 FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come with a warning
 
-KEPT = 0.75  # share of the points that chunks of similar size would keep
-MOST = 0.75  # share in one cluster; above it the others hardly show how clusters differ
-SECTIONS = 4  # of unequal clusters
-FEWEST_SEARCHED = 64
-ALIKE = 1.25  # folds of points or windows that differ in size by less count as equal
+# smallest share of the points in chunks that are cut to the smallest one; below it chunks are unlike
+KEPT = 0.75
+MOST = (
+    0.75  # largest share of points in one cluster: few points are left to show how clusters differ
+)
+SECTIONS = 4  # number of sections where clusters are unequal
+FEWEST_SEARCHED = 64  # smallest sample of points in which neighbors are searched
+ALIKE = (
+    1.25  # folds count as equal if the largest has at most this many times the smallest's points
+)
 
 
 def cut_folds(
@@ -30,8 +36,8 @@ def cut_folds(
 ) -> Folds:
     """Cut at most `folds` folds of whole clusters; without labels, runs of consecutive points.
 
-    Sections are folds that are merged, where folds are equal, or else clusters. `merge`: take
-    clusters though folds are equal, as other chunks do.
+    Sections consist of whole folds where the clusters are equal, and otherwise of whole clusters.
+    `merge` takes whole clusters in both cases, so that all chunks have sections of the same kind.
     """
     if cluster_P is None or folds == 1:
         return cut_runs(np.arange(points), min(folds, points // 2))

@@ -150,11 +150,11 @@ class RunSource(Source):
         for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
                 arrays[name] = np.full_like(arrays[name], np.nan)
-        about = self.attributes(target, {})
+        attributes = self.attributes(target, {})
         # all checkpoints that contribute to the numbers of this step
         read = sorted({step, *compared.values()})
-        about["checkpoints"] = json.dumps({other: self.store.digest(other) for other in read})
-        table = replicates_table.build_table(values, step, POSITION_SETS, about)
+        attributes["checkpoints"] = json.dumps({other: self.store.digest(other) for other in read})
+        table = replicates_table.build_table(values, step, POSITION_SETS, attributes)
         if inside:  # layer l is block l, numbered from 1
             layer = np.arange(1, table.sizes["layer"] + 1)
             return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))
@@ -168,19 +168,19 @@ class RunSource(Source):
         config, settings, name = self.config, self.measure, target.name
         masked = settings.masked and OBJECTIVES[config.objective].random_targets
         read = "masked as in training" if masked else "unmasked"
-        about = run_attributes(config, self.corpus, self.name) | {
+        attributes = run_attributes(config, self.corpus, self.name) | {
             "points": settings.points,
             "batches": settings.batches,
             "folds": settings.folds,
             "input": f"validation windows, {read}, model applied in float32",
         }
         if target.is_hook_point:
-            about |= {
+            attributes |= {
                 "run": f"{self.name}, {name}",
                 "hook_point": name,
                 "layer_0": FIRST_BLOCK,
             }
-        return about
+        return attributes
 
     def scores(self, steps: list[int]) -> xr.Dataset:
         """Read the log of the training, and print the steps without scores."""

@@ -264,10 +264,10 @@ def parameter_update(before: Any, after: Any) -> Rows:
 
 
 def short_rows(matrices: dict[str, Rows], basis_DD: np.ndarray, layers: int) -> Array:
-    """Reduce matrices to few rows with the same second moments, in the basis.
+    """Write matrices in the basis, each as at most D' rows R with the same R'R.
 
     Returns:
-        (layer, kind x matrix, D', D'); NaN where a layer meets no such matrix.
+        (layer, kind x matrix, D', D'); NaN where no such matrix reads or writes a layer.
     """
     width = basis_DD.shape[1]
 

@@ -103,10 +103,10 @@ def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
     ]
     controls = [name for name in complete if "control" in complete[name].dims]
     rest, values = complete.drop_vars([*resampled, *controls]), complete[controls]
-    ends = [getattr(values, how)("control", keep_attrs=True) for how in ("mean", "min", "max")]
+    ends = [getattr(values, end)("control", keep_attrs=True) for end in ("mean", "min", "max")]
     means = summarize(schema, complete[resampled]).sel(statistic=TANGENT_STATISTICS)
-    others = xr.concat(ends, pd.Index(TANGENT_STATISTICS, name="statistic")), rest
-    variables = {name: part[name].variable for part in others for name in part.data_vars}
+    parts = xr.concat(ends, pd.Index(TANGENT_STATISTICS, name="statistic")), rest
+    variables = {name: part[name].variable for part in parts for name in part.data_vars}
     summarized = means.assign(variables)
     labels = {name: x for name, x in table.coords.items() if {*x.dims} <= {*summarized.dims}}
     return summarized.assign_coords(labels).expand_dims("step").drop_attrs(deep=False)
@@ -148,9 +148,9 @@ def primary_cells(tables: dict[int, xr.Dataset], cells: Cells, name: str, fit: s
         excess = (energy - share).astype(np.float64)
         moments, folds = estimate(excess[None], "jackknife"), len(excess) - 1
         t = moments.mean / np.sqrt(variance(excess[None, 1:], "jackknife")[0])
-        about = (name, step, layer, rank, fit, energy[0], share[0])
+        place = (name, step, layer, rank, fit, energy[0], share[0])
         p = 2 * scipy.stats.t.sf(abs(t), folds - 1)
-        rows.append((*about, moments.mean, moments.low, moments.high, p, float(table["control_p"])))
+        rows.append((*place, moments.mean, moments.low, moments.high, p, float(table["control_p"])))
     columns = [
         *("run", "step", "layer", "rank", "fit", "energy", "variance"),
         *("excess", "low", "high", "p", "control_p"),

@@ -43,7 +43,7 @@ class Score:
     error_windows: float | None
     error_masks: float | None  # the same, over the choice of masked characters in these windows
 
-    def numbers(self) -> dict[str, float]:
+    def as_record(self) -> dict[str, float]:
         """Collect the values that apply, for the log and test.json."""
         values = dataclasses.asdict(self)
         return {name: value for name, value in values.items() if value is not None}

@@ -50,18 +50,6 @@ def validated_steps(lines: list[dict[str, Any]]) -> set[int]:
     return {line["step"] for line in lines if line["kind"] == "valid"}
 
 
-def check_order(lines: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """Raise RunError where a line occurs twice, or after a line of a later step."""
-    known, newest = set(), -1
-    for number, line in enumerate(lines, 1):
-        step, kind = line["step"], line["kind"]
-        if (step, kind) in known or step < newest:
-            what = "twice" if (step, kind) in known else f"after step {newest:,}"
-            raise RunError(f"{path}, line {number}: step {step:,} ({kind}) occurs {what}")
-        known.add((step, kind))
-        newest = step
-
-
 def read_log(folder: pathlib.Path) -> list[dict[str, Any]]:
     """Read the lines of train.jsonl, if any; a last line cut short by a kill is left out."""
     path, lines = folder / LOG_NAME, []

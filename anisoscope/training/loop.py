@@ -92,7 +92,7 @@ def train(
         )
         for run, score in zip(runs, scores, strict=True):
             if processes.is_first():
-                record = score.numbers() | {"protocol": protocol, "step": last}
+                record = score.as_record() | {"protocol": protocol, "step": last}
                 write_json(run.folder / log.SCORE_NAME, record)
             print(
                 f"{run.name}: test {format_score(score)} ({protocol}, {score.characters:,} scored)"
@@ -190,8 +190,8 @@ def train_steps(
 def save_checkpoints(runs: list[SeedRun], now: int, states: State, program: Program) -> None:
     """Write the log of every seed, then its checkpoint of step `now` unless it has one.
 
-    The last seed's checkpoint is written while training goes on, from a copy of its state. The
-    first checkpoint of all is waited for: a log without one could not be resumed.
+    Training goes on while the last seed's checkpoint is written from a copy of its state. Only for
+    its first checkpoint does training wait, since a run resumes from a log and a checkpoint.
     """
     for run in runs:
         run.log.flush()
@@ -207,7 +207,7 @@ def validate(runs: list[SeedRun], now: int, scores: list[evaluate.Score]) -> Non
         if not math.isfinite(score.loss):
             raise not_finite(run, now, f"validation loss {score.loss}", now - 1)
         run.valid_bits = score.bits_per_character
-        run.log.write(now, "valid", **score.numbers())
+        run.log.write(now, "valid", **score.as_record())
         run.log.flush()
 
 

@@ -87,10 +87,10 @@ def masked_batch(
     def corrupt(
         key: jax.Array, target_T: jax.Array, turn: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
-        select, how, what = jax.random.split(key, 3)
+        select, kind, character = jax.random.split(key, 3)
         place_T = (jax.random.uniform(select, target_T.shape) + MASKED_SHARE * turn) % 1.0
-        chosen_T, u_T = place_T < MASKED_SHARE, jax.random.uniform(how, target_T.shape)
-        random_T = jax.random.randint(what, target_T.shape, 0, mask_token, target_T.dtype)
+        chosen_T, u_T = place_T < MASKED_SHARE, jax.random.uniform(kind, target_T.shape)
+        random_T = jax.random.randint(character, target_T.shape, 0, mask_token, target_T.dtype)
         unmasked_T = jnp.where(u_T < 1 - KEPT_SHARE, random_T, target_T)
         new_T = jnp.where(u_T < 1 - KEPT_SHARE - REPLACED_SHARE, mask, unmasked_T)
         return jnp.where(chosen_T, new_T, target_T), chosen_T.astype(jnp.float32)

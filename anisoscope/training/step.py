@@ -86,11 +86,11 @@ def make_step(
         penalty = weight * objective.anisotropy_penalty(resid_LBTD, config.train.penalty_layers)
         return nats + penalty, (nats, penalty, snapshot)
 
-    def measure_when_due(step: jax.Array, *about: Any) -> dict[str, jax.Array]:
+    def measure_when_due(step: jax.Array, *snapshot: Any) -> dict[str, jax.Array]:
         measure = functools.partial(watch.measure_snapshot, config)
-        shapes = jax.eval_shape(measure, *about)
+        shapes = jax.eval_shape(measure, *snapshot)
         nothing = jax.tree.map(lambda shape: jnp.full(shape.shape, jnp.nan), shapes)
-        return jax.lax.cond(step % every == 0, measure, lambda *_: nothing, *about)
+        return jax.lax.cond(step % every == 0, measure, lambda *_: nothing, *snapshot)
 
     def step(state: State, seed: jax.Array, tokens_N: jax.Array) -> tuple[State, StepMetrics]:
         batch = train_batch(config, seed, tokens_N, state.step, mask_token)

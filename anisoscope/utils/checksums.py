@@ -45,8 +45,8 @@ def list_states(folder: pathlib.Path) -> dict[str, tuple[int, ...]]:
             inner[:], names = [], []
         for path in (pathlib.Path(parent, name) for name in names):
             if path.suffix in CHECKED_SUFFIXES and path.name[0] != "." and path.is_file():
-                about = path.stat()
-                state = about.st_ino, about.st_size, about.st_mtime_ns
+                stat = path.stat()
+                state = stat.st_ino, stat.st_size, stat.st_mtime_ns
                 states[path.relative_to(folder).as_posix()] = state
     return states
 

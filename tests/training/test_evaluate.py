@@ -105,9 +105,9 @@ def test_a_gain_is_taken_from_the_frequencies_of_the_split_that_is_scored_in_flo
         )
         if config.objective == "masked":
             np.testing.assert_allclose(result.mask_bits, np.mean(masked), rtol=1e-5)
-            assert {"mask_bits", "error_masks"} <= result.numbers().keys()
+            assert {"mask_bits", "error_masks"} <= result.as_record().keys()
         else:
-            assert result.numbers().keys().isdisjoint({"mask_bits", "error_masks"})
+            assert result.as_record().keys().isdisjoint({"mask_bits", "error_masks"})
 
 
 def test_the_error_over_masks_is_how_far_scores_scatter_when_they_are_drawn_anew(monkeypatch):

@@ -90,7 +90,8 @@ def without_longest(whole: Quantity) -> Quantity:
 def remaining(cloud: Cloud) -> Array:
     """Mark the points that remain after each removal of LONGEST_LEFT_OUT, (2, P).
 
-    No point remains of the first removal where the windows of the points are unknown.
+    The first removal takes the longest vector of each window, the second the longest 1 % of all.
+    Where windows are unknown, the first removal leaves no point.
     """
     points, valid_P = cloud.labels.points, cloud.labels.valid_P
     long_P = leading.longest(cloud.points_PD, jnp.maximum(1, points // SHARE_REMOVED))
