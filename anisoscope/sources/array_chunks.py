@@ -6,7 +6,7 @@ Arrays carry the letters of `models`.
 import functools
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -47,63 +47,81 @@ def measure_chunks(
     to predict. The keys of the Gaussian null models are made from the vectors, unless `key` is
     given. Return {cloud: {quantity: (chunk, layer, …, R)}}, and attributes for tables.
     """
-    layers, width = vectors.layers, max(vectors.widths)
-    parts, counts = [], [[] for _ in layers]
-    work = [pair for chunk in chunks for pair in share_work(chunk, settings.families)]
+    layers, parts, counts = vectors.layers, [], [[] for _ in vectors.layers]
+    work = [part for chunk in chunks for part in share_work(chunk, settings.families)]
     with progress_bar(None, label, "layer", total=len(work) * len(layers)) as bar:
         for whole, chunk, families in work:
-            selection = Selection(families, settings.nulls)
-            together = {"layers", "logit_lens"} & {INPUT_KINDS[name] for name in families}
-            description = f"{chunk.size:,} points of width {width}"
-            if together and len(layers) > 1:
-                description = f"{len(layers)} layers of {description} together"
-            check = functools.partial(check_available, description=description, chunks=len(chunks))
-            # checked before the arrays are read
-            check(WORK * 4 * (len(layers) if together else 1) * chunk.size * width)
-
-            def read(chunk: Chunk = chunk, counted: bool = whole) -> Iterator[np.ndarray]:
-                for n, layer in enumerate(layers):
-                    cloud_PD = as_vectors(layer[chunk.rows_P], f"vectors of layer {n}")
-                    if counted:
-                        counts[n].append(count_degenerate(cloud_PD))
-                    yield cloud_PD
-                    bar.update()
-
+            check = check_memory(vectors, chunk.size, families, len(chunks))
             values, copied = measure_clouds(
-                read(),
+                read_layers(layers, chunk.rows_P, counts if whole else None, bar.update),
                 lay_out(chunk.folds, chunk.places),
                 chunk.folds,
-                selection,
+                Selection(families, settings.nulls),
                 jax.random.key(settings.seed) if key is None else key,
                 key is not None,
                 check,
                 None if lens is None else LensInput(lens[0], lens[1][chunk.rows_P]),
             )
-            if not whole:
+            if whole:
+                parts.append(values)
+                for count, number in zip(counts, copied, strict=True):
+                    count[-1][COPIES] = number
+            else:
                 for cloud, by_name in values.items():
                     parts[-1].setdefault(cloud, {}).update(by_name)
-                continue
-            for count, number in zip(counts, copied, strict=True):
-                count[-1][COPIES] = number
-            parts.append(values)
     values = jax.tree.map(lambda *values: np.stack(values), *parts)
-    least, points = min(sum(x[COPIES] for x in chunk) for chunk in counts), vectors.shape[0]
-    if vectors.cluster_P is None and least > MANY_COPIES * points:
+    attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
+    if vectors.cluster_P is None:
+        warn_of_copies(counts, vectors.shape[0])
+    searched = [chunk.size for _, chunk, _ in work if all(chunk is not other for other in chunks)]
+    if searched:
+        attributes["neighbors_among"] = f"{sum(searched):,} of {attributes['points']:,} points"
+        LOGGER.warning(
+            "neighbors are searched among %s, drawn in whole clusters; a larger search_among "
+            "takes more of them, in time as the square of their number",
+            attributes["neighbors_among"],
+        )
+    return values, attributes
+
+
+def check_memory(
+    vectors: Vectors, points: int, families: tuple[str, ...], chunks: int
+) -> Callable[[int], None]:
+    """Check memory for the clouds before they are read, and return the check of each program."""
+    layers, width = len(vectors.layers), max(vectors.widths)
+    description = f"{points:,} points of width {width}"
+    together = not {"layers", "logit_lens"}.isdisjoint(INPUT_KINDS[name] for name in families)
+    if together and layers > 1:
+        description = f"{layers} layers of {description} together"
+    check = functools.partial(check_available, description=description, chunks=chunks)
+    check(WORK * 4 * (layers if together else 1) * points * width)
+    return check
+
+
+def read_layers(
+    layers: list[Any],
+    rows_P: np.ndarray | slice,
+    counts: list[list[dict[str, int]]] | None,
+    update: Callable[[], Any],
+) -> Iterator[np.ndarray]:
+    """Read these points of one layer after another, and count what is degenerate; None: do not."""
+    for n, layer in enumerate(layers):
+        cloud_PD = as_vectors(layer[rows_P], f"vectors of layer {n}")
+        if counts is not None:
+            counts[n].append(count_degenerate(cloud_PD))
+        yield cloud_PD
+        update()
+
+
+def warn_of_copies(counts: list[list[dict[str, int]]], points: int) -> None:
+    """Warn where many points are copies, which count as independent without clusters."""
+    least = min(sum(x[COPIES] for x in chunk) for chunk in counts)
+    if least > MANY_COPIES * points:
         LOGGER.warning(
             "%s of %s points are copies of others in every layer and count as independent, so that "
             "intervals are too narrow; pass clusters, or leave copies out",
             *(f"{least:,}", f"{points:,}"),
         )
-    attributes = {"seed": settings.seed} | describe(vectors, chunks) | describe_degenerate(counts)
-    if sampled := [chunk for _, chunk, _ in work if all(chunk is not other for other in chunks)]:
-        searched = f"{sum(chunk.size for chunk in sampled):,} of {attributes['points']:,} points"
-        attributes["neighbors_among"] = searched
-        LOGGER.warning(
-            "neighbors are searched among %s, drawn in whole clusters; a larger search_among "
-            "takes more of them, in time as the square of their number",
-            searched,
-        )
-    return values, attributes
 
 
 def share_work(

@@ -2,7 +2,7 @@
 
 Tokenizers may differ, so both models read the same chunks of the text, each chunk from its
 beginning (text_chunks.py). Letters: M points of a batch, or layers of the second model,
-S sets of positions, Z inputs of a batch.
+S sets of positions, Z inputs of a batch, G batches.
 """
 
 import contextlib
