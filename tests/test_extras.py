@@ -46,7 +46,7 @@ SERVES = {
     "core": """
 for name in {*anisoscope.__all__} - {"plot", "report"}:
     getattr(anisoscope, name)
-load("sources.user_metrics", "sources.recording.recorder")
+load("sources.array_chunks", "sources.recording.recorder")
 assert [command(flag)[0] for flag in ("--help", "--version", "--list")] == [0, 0, 0]
 code, error = command("--config=quickstart", "--workdir=/nowhere/run")
 assert code == 2 and 'pip install "anisoscope[' in error and error.count("\\n") == 1, error

@@ -31,7 +31,7 @@ from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import replicates_table
 from anisoscope.results.derived import values_of
 from anisoscope.results.summary import summarize_checkpoint
-from anisoscope.sources import array_checks, array_chunks, user_metrics
+from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
 from anisoscope.sources.folds import Chunk, check_searched, cut_chunks, cut_runs
 from anisoscope.sources.unembedding import read_lens
@@ -133,7 +133,7 @@ def measure(
             kinds = (*kinds, LENS_FAMILY)
         settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
         array_checks.check_texts(vectors, settings.folds)
-        user_metrics.check_metrics(metrics or {})
+        array_chunks.check_metrics(metrics or {})
         check_searched(search_among)
         tables = {}
         for positions, points in array_checks.position_sets(vectors).items():
@@ -143,7 +143,7 @@ def measure(
             values, attributes = measure_layers(points, chunks, settings, lens)
             table = make_table(values, settings, attributes, names)
             if metrics:
-                table = user_metrics.add_metrics(table, metrics, points.layers, chunks, settings)
+                table = array_chunks.add_metrics(table, metrics, points.layers, chunks, settings)
             warn_of_missing(table, points.layers, chunks)
             tables[positions] = table
         table = join_positions(tables) if vectors.texts else table
@@ -248,7 +248,7 @@ def make_measure(
     """
     kinds = array_checks.VECTOR_INPUTS
     settings = array_checks.make_settings(families, kinds, nulls, folds, seed)
-    user_metrics.check_metrics(metrics or {})
+    array_chunks.check_metrics(metrics or {})
     compute, windows = jax.jit(function), len(tokens)
 
     def measure_params(params: Params) -> xr.Dataset:
@@ -273,7 +273,7 @@ def make_measure(
             table = make_table(values, settings, attributes | {"windows": windows}, layer_names)
             if metrics:
                 layers = clouds.layers
-                table = user_metrics.add_metrics(table, metrics, layers, [chunk], settings)
+                table = array_chunks.add_metrics(table, metrics, layers, [chunk], settings)
         return table
 
     return measure_params

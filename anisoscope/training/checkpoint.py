@@ -1,10 +1,11 @@
 """Save and restore checkpoints; the only file that uses Orbax.
 
 A checkpoint holds the items `params` and `train` (optimizer state, step). Its metadata has the digest
-of its run, the shapes of the parameters, and a sha256 digest of every leaf (digests.py). All are
+of its run, the shapes of the parameters, and a sha256 digest of every leaf. All are
 checked at each restore: Orbax restores flipped bits without an error.
 """
 
+import concurrent.futures
 import contextlib
 import errno
 import hashlib
@@ -15,9 +16,9 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from orbax.checkpoint import v1 as ocp
 
-from anisoscope.training.digests import leaf_digests
 from anisoscope.training.step import State
 from anisoscope.utils import memory, processes
 from anisoscope.utils.errors import RunError
@@ -229,3 +230,40 @@ class Checkpoints(CheckpointReader):
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None or not processes.lost(error):  # a save would wait for that process
             self.close()
+
+
+def leaf_digests(tree: Any) -> dict[str, str]:
+    """Digest a tree of arrays: {path of leaf: sha256 of its type, shape and bytes}.
+
+    All processes call it together: a leaf that is split over them is gathered, one at a time.
+    """
+    leaves = {
+        jax.tree_util.keystr(x): leaf for x, leaf in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    with concurrent.futures.ThreadPoolExecutor() as pool:  # hashing lets other threads work
+        futures = {path: pool.submit(_digest, x) for path, x in leaves.items() if not _is_spread(x)}
+        return {
+            path: futures[path].result() if path in futures else _digest(_gather(leaf))
+            for path, leaf in leaves.items()
+        }
+
+
+def _is_spread(leaf: Any) -> bool:
+    """Return whether this process has only a part of a leaf."""
+    whole = not isinstance(leaf, jax.Array) or leaf.is_fully_addressable
+    return not (whole or leaf.is_fully_replicated)
+
+
+def _gather(leaf: jax.Array) -> jax.Array:
+    everywhere = NamedSharding(leaf.sharding.mesh, PartitionSpec())
+    copy = jax.jit(lambda x: x, out_shardings=everywhere)(leaf)
+    return jax.block_until_ready(copy)  # on all devices: gloo mixes up the messages of two
+
+
+def _digest(leaf: Any) -> str:
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        leaf = leaf.addressable_data(0)
+    array = np.ascontiguousarray(leaf)
+    hasher = hashlib.sha256(f"{array.dtype}{array.shape}".encode())
+    hasher.update(array.view(np.uint8))
+    return hasher.hexdigest()

@@ -25,9 +25,8 @@ from anisoscope.sources.hf.revision import Plan, unmeasurable_families
 from anisoscope.sources.hf.token_windows import (
     InputWindows,
     cut_token_windows,
-    decode,
     set_window,
-    validation_split,
+    validation_text,
 )
 from anisoscope.sources.sweep import Families, Source, Tables, Target, check_tables
 from anisoscope.utils import files, folder
@@ -79,7 +78,7 @@ def open_revisions(
         joined = load_model.tokens_per_position(settings)
     if reads_text:
         corpus = corpus or texts.load_corpus(config.data, config.window)
-        tokenizer, text = load_model.read_tokenizer(last), decode(validation_split(corpus))
+        tokenizer, text = load_model.read_tokenizer(last), validation_text(corpus)
         config = set_window(text, tokenizer, config)
         windows = cut_token_windows(text, tokenizer, config, joined)
     else:

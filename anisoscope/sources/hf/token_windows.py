@@ -51,6 +51,11 @@ def validation_split(corpus: Corpus) -> bytes:
     return np.frombuffer(corpus.vocabulary, np.uint8)[corpus.valid].tobytes()
 
 
+def validation_text(corpus: Corpus) -> str:
+    """Decode the validation split."""
+    return decode(validation_split(corpus))
+
+
 def decode(content: bytes) -> str:
     """Decode the beginning of a text; bytes that are not UTF-8 are dropped and reported."""
     content = content[:LONGEST_SPLIT]
