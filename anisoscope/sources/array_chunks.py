@@ -59,7 +59,7 @@ def measure_chunks(
     work = [part for chunk in chunks for part in share_work(chunk, settings.families)]
     with progress_bar(None, label, "layer", total=len(work) * len(layers)) as bar:
         for whole, chunk, families in work:
-            check = check_memory(vectors, chunk.size, families, len(chunks))
+            check = check_chunk_memory(vectors, chunk.size, families, len(chunks))
             values, copied = measure_clouds(
                 read_layers(layers, chunk.rows_P, counts if whole else None, bar.update),
                 lay_out(chunk.folds, chunk.places),
@@ -92,7 +92,7 @@ def measure_chunks(
     return values, attributes
 
 
-def check_memory(
+def check_chunk_memory(
     vectors: Vectors, points: int, families: tuple[str, ...], chunks: int
 ) -> Callable[[int], None]:
     """Check memory for the clouds before they are read, and return the check of each program."""
