@@ -4,15 +4,16 @@ The sizes are `:50k`, `:220k`, `:700k`, `:2m`, `:7m` and `:20m`.
 
 AdamW, pre-LN and learned positions (`:50k,rotary` has rotary ones). All sizes read equally many
 characters at one learning rate: 3,000 steps of 2,048 characters are 1.64 passes over the training
-split of the first 4.15 MB of enwik8. Three seeds below a million parameters, one above; 20m is for
-a GPU.
+split of the first 4.15 MB of enwik8. Three seeds below a million parameters, one above; 20m takes
+long without a GPU.
 
 Questions written down before any of these runs was read. Each is about the last checkpoint over
 parameters, separately for learned and rotary positions:
 
 1. Does anisotropy grow more over training in larger decoders (`growth`)?
 2. Does the bell rise with size, by either definition (`bell_blocks`, `bell_with_embedding`)? From
-   which size on is it above 0.05? Do a long vector (`largest_norm_ratio` above 5) and a sink
+   which size on is it above 0.05? Do a massive vector (`largest_norm_ratio` above 10; 5 when
+   this was written) and a sink
    (`largest_attention_first_token` above 0.3) form before it?
 3. Do the growth of drift and of sharpness rise with size (`drift_growth`, `entropy_decrease`)?
 4. Does the dimension (`expansion`, `compression`) move away from that of a Gaussian cloud of equal

@@ -31,6 +31,7 @@ class Moments(NamedTuple):
 
     def replicates(self, chosen: list[int]) -> list[tuple[float, np.ndarray, np.ndarray]]:
         """Return count, sum and squares of the chosen groups: of all folds, then without each."""
+        chosen = [g for g in chosen if self.count_GJ[g].any()]
         count_J, sum_JD, square_JDD = (part[chosen].sum(0) for part in self)
         whole = count_J.sum(), sum_JD.sum(0), square_JDD.sum(0)
         parts = zip(count_J, sum_JD, square_JDD, strict=True)

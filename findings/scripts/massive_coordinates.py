@@ -16,11 +16,10 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.sources.hf.extract import read_activations
+from findings.scripts.cloud_moments import massive
 from findings.scripts.one_vector import CUTS, TABLE, bounds
 from findings.scripts.packaged_model import Packaged, anisotropy, open_packaged, read_text
 from findings.scripts.shared_tables import replace_models
-
-LONG = 10  # times the median norm: a massive vector; massive.csv was made with 5
 
 
 def main(path: str, *models: str) -> None:
@@ -58,8 +57,8 @@ def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]
     """Compare the cloud with and without the first token, massive vectors, and the largest coordinate."""
     first_D, rest_PD = x_WTD[:, 0].mean(0), x_WTD[:, 1:].reshape(-1, x_WTD.shape[-1])
     cloud_PD = x_WTD.reshape(-1, x_WTD.shape[-1])
-    norm_P, variance_D = np.linalg.norm(rest_PD, axis=1), rest_PD.var(0, ddof=1)
-    long_P, square_D = norm_P > LONG * np.median(norm_P), (first_D - rest_PD.mean(0)) ** 2
+    variance_D, square_D = rest_PD.var(0, ddof=1), (first_D - rest_PD.mean(0)) ** 2
+    long_P = massive(cloud_PD).reshape(x_WTD.shape[:2])[:, 1:].ravel()
     ratio, first, own = square_D.sum() / variance_D.sum(), square_D.argmax(), variance_D.argmax()
     low, high = bounds(ratio, rest := anisotropy(rest_PD), x_WTD.shape[1])
     columns = {

@@ -1,0 +1,104 @@
+"""Draw how high layers are and what makes them so, from findings/tables/massive_vectors.
+
+    .venv/bin/python -m findings.scripts.bell_parts_figure
+
+It draws findings/figures/bell_heights.png (measured and computed, over layers) and bell_parts.png
+(Shapley's shares of the factors, over layers); means over texts, with their range as bands.
+"""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from anisoscope.plot import style
+from findings.claims.massive_vectors import REFERENCE, TABLES, height
+from findings.scripts.shared_tables import NAMES, save_figure
+
+PARTS = {  # factor -> (words, color, width of the line)
+    "first": ("the first token", style.COLORS[0], 2.2),
+    "coordinates": ("the largest coordinate", style.COLORS[1], 2.2),
+    "mean": ("the mean", style.COLORS[2], 1.4),
+    "gain": ("the final norm's gain", style.COLORS[3], 1.4),
+    "left": ("what is left", "0.45", 1.4),
+}
+
+
+def draw_range(ax: Axes, rows: pd.DataFrame, column: str, **look: object) -> None:
+    """Draw the mean over texts by layer, and their range as a band."""
+    by_layer = rows.groupby("layer")[column].agg(["mean", "min", "max"])
+    ax.fill_between(
+        by_layer.index,
+        by_layer["min"],
+        by_layer["max"],
+        color=look["color"],
+        alpha=0.2,
+        linewidth=0,
+    )
+    ax.plot(by_layer.index, by_layer["mean"], **look)
+
+
+def new_panels(frame: pd.DataFrame, tall: float) -> tuple[Figure, dict[str, Axes]]:
+    """Return a panel for each model."""
+    names = [name for name in NAMES if name in {*frame.model}]
+    figure = style.new_figure(style.PAGE_WIDTH, tall)
+    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+    for ax, name in zip(panels, names, strict=True):
+        ax.set_title(NAMES[name])
+        ax.xaxis.get_major_locator().set_params(integer=True, nbins=4)
+        ax.set_xlabel("layer (0 = embedding)")
+    return figure, dict(zip(names, panels, strict=True))
+
+
+def draw_heights(frame: pd.DataFrame) -> Figure:
+    """Draw measured and computed anisotropy of the shortest and the longest windows."""
+    figure, panels = new_panels(frame, 2.9)
+    frame = frame.assign(computed=height(frame.f, frame.r).where(frame.massive > 0))
+    for name, ax in panels.items():
+        own = frame[frame.model == name]
+        ends = own.length.min(), own.length.max()
+        for words, length, color in zip(("shortest", "longest"), ends, style.COLORS, strict=False):
+            rows = own[own.length == length]
+            draw_range(ax, rows, "anisotropy", color=color, label=f"measured, {words} windows")
+            computed = rows.groupby("layer").computed.mean()
+            ax.plot(
+                computed.index, computed, "o", color=color, markersize=3, markerfacecolor="none",
+                label=f"computed, {words} windows",
+            )  # fmt: skip
+        rest = own[own.length == ends[1]]
+        draw_range(ax, rest, "rest", color="0.45", label="measured, without massive vectors")
+        ax.set_title(f"{NAMES[name]}\n{ends[0]} and {ends[1]:,} tokens")
+    first = next(iter(panels.values()))
+    first.set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
+    figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_parts(frame: pd.DataFrame) -> Figure:
+    """Draw the shares of the factors by layer, with a single coordinate."""
+    frame = frame[(frame.start == "about 0") & (frame.coordinates == 1) & (frame.layer != "inner")]
+    frame = frame.assign(layer=frame.layer.astype(int), part=frame.share * frame.height)
+    figure, panels = new_panels(frame, 2.8)
+    for name, ax in panels.items():
+        own = frame[frame.model == name]
+        for factor, (words, color, width) in PARTS.items():
+            draw_range(
+                ax, own[own.factor == factor], "part", color=color, linewidth=width, label=words
+            )
+        ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    first = next(iter(panels.values()))
+    first.set(ylabel="part of the share of\nthe second moment\nin one direction")
+    figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=5)
+    return figure
+
+
+if __name__ == "__main__":
+    heights = pd.read_csv(TABLES / "heights.csv")
+    shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
+    note = "Means over three texts; bands are their range."
+    with style.context():
+        title = "How high a layer stands is computed from one vector's norm"
+        save_figure(draw_heights(heights), "bell_heights", title, note)
+        title = "What makes a layer's leading direction"
+        save_figure(
+            draw_parts(shares), "bell_parts", title, f"{note} Windows of {REFERENCE} tokens."
+        )
