@@ -34,6 +34,8 @@ class Moments(NamedTuple):
         chosen = [g for g in chosen if self.count_GJ[g].any()]
         count_J, sum_JD, square_JDD = (part[chosen].sum(0) for part in self)
         whole = count_J.sum(), sum_JD.sum(0), square_JDD.sum(0)
+        if len(count_J) == 1:
+            return [whole]  # nothing is left without the only fold
         parts = zip(count_J, sum_JD, square_JDD, strict=True)
         return [whole, *(tuple(a - b for a, b in zip(whole, part, strict=True)) for part in parts)]
 

@@ -5,8 +5,8 @@
         enwik8=enwik8-first-4154399-bytes.xz pydoc= stdlib=stdlib.txt
 
 Writes FOLDER/NAME/<text>_<length>.npy, float32 (layers, windows, length, width), and scale.npy, the
-gain of the final norm. All lengths cut the first TOKENS tokens of a text's validation split, as far as
-FEWEST windows of a length fit; each begins with the special tokens that the tokenizer begins a text with.
+gain of the final norm. All lengths up to TOKENS cut the first TOKENS tokens of a text's validation
+split; each window begins with the special tokens that the tokenizer begins a text with.
 pydoc is the language reference inside of Python, stdlib the source of its library.
 """
 
@@ -20,7 +20,7 @@ from anisoscope.sources.hf.logits import make_unembedding
 from anisoscope.sources.hf.token_windows import encode_text, special_frame
 from findings.scripts.packaged_model import open_packaged, read_text
 
-LENGTHS, FEWEST = (32, 128, 512, 2048), 2  # tokens of a window, and windows for an interval
+LENGTHS = (32, 128, 512, 2048)  # tokens of a window
 AT_ONCE = 1024  # tokens in a forward pass, or one window
 
 
@@ -42,7 +42,7 @@ def main(root: str, entry: str, tokens: str, *texts: str) -> None:
     for text, path in (words.split("=") for words in texts):
         ids_N = encode_text(read_text(path or None), model.tokenizer)[0]
         for length in LENGTHS:
-            if total // length >= FEWEST:
+            if total >= length:
                 tokens_WT = cut(ids_N, before, total, length)
                 read = read_activations(model.loaded, tokens_WT[None], max(1, AT_ONCE // length))
                 np.save(folder / f"{text}_{length}.npy", read.resid_ZLBTD[0])

@@ -133,7 +133,7 @@ def test_a_bell_that_is_left_is_judged_by_the_unfavorable_ends():
         (0.155, "inconclusive"),
     ):
         rest = [0.5, 0.1, 0.1, peak, 0.08]
-        row = massive_vectors.judge_bells(layers_of(512, 20.0, rest=rest)).iloc[0]
+        row = massive_vectors.judge_bells(layers_of(128, 20.0, rest=rest)).iloc[0]
         assert row.effect == pytest.approx(peak - 0.1)
         assert (row.low, row.high) == pytest.approx((row.effect - 0.02, row.effect + 0.02))
         assert row.verdict == verdict
