@@ -11,6 +11,7 @@ the excess to be held is 0.
 """
 
 import argparse
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -36,6 +37,8 @@ CHOICES = tuple(INPUT_KINDS)
 LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types of points
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 WIDTH = 8  # of clusters
+NUMBERS = 8, 16, 40  # of clusters of 1 to 200 points
+PAIRED = "cka_layers", "neighbor_overlap_layers", "rsa_layers", "procrustes_layers"
 SPREAD_D = np.arange(1, WIDTH + 1) ** -0.5
 LAYOUTS = (
     (8, 4, 200),
@@ -199,26 +202,36 @@ def draw_clusters(process: str, generator: np.random.Generator, size_L: np.ndarr
 
 
 def cover_clusters(draws: int) -> pd.DataFrame:
-    """Draws are layers of one array: one program measures them all."""
+    """Draws are layers of one array: one program measures them all; pairs of layers are compared."""
     rows = []
-    for process in ("shifted", "chains", "scaled"):
-        generator = np.random.default_rng(7)
-        size_L = generator.integers(1, 201, 16 if process == "chains" else 18)
+    for process, clusters in itertools.product(("shifted", "chains", "scaled"), NUMBERS):
+        size_L = np.random.default_rng(7).integers(1, 201, clusters)
         if process == "shifted":
-            size_L = np.exp(generator.uniform(0, np.log(200), 20)).round().astype(int)
-        clouds = [
-            draw_clusters(process, np.random.default_rng(draw), size_L) for draw in range(draws)
-        ]
+            size_L = np.geomspace(1, 200, clusters).round().astype(int)
         label_P = np.arange(size_L.size).repeat(size_L)
-        table = measure(clouds, label_P, families=("spectrum", "dimension"), nulls=())
-        for name in ("anisotropy", "participation_ratio", "twonn"):
+        generators = [np.random.default_rng(draw) for draw in range(draws)]
+        clouds = [draw_clusters(process, generator, size_L) for generator in generators]
+        tables = [measure(clouds, label_P, families=("spectrum", "dimension"), nulls=())]
+        for cloud_PD, generator in zip(clouds, generators, strict=True):
+            pair = cloud_PD, cloud_PD + generator.normal(size=cloud_PD.shape) * SPREAD_D / 2
+            families = ("comparison", "alignment")
+            compared = measure([*pair], label_P, families=families, nulls=(), quiet=True)
+            tables.append(compared.isel(layer=[0], other_layer=1))
+        for name in ("anisotropy", "participation_ratio", "twonn", *PAIRED):
+            read = [table for table in tables if name in table]
+            ends = ("mean", "low", "high")
             mean, low, high = (
-                table[name].sel(statistic=end).values for end in ("mean", "low", "high")
+                np.concatenate([table[name].sel(statistic=end).values for table in read])
+                for end in ends
             )
             held = ((low <= mean.mean()) & (high >= mean.mean())).mean()
             width = (high - low).mean() / 2 / (1.96 * mean.std(ddof=1))
-            rows.append((process, name, table.attrs["folds"], held, width))
-    return pd.DataFrame(rows, columns=["process", "quantity", "folds", "held", "width over ideal"])
+            attributes = read[0].attrs
+            kind = "sections" if name in ("twonn", "neighbor_overlap_layers") else "jackknife"
+            freedom = attributes.get(f"degrees_of_freedom_{kind}", np.nan)
+            rows.append((process, clusters, name, freedom, held, width))
+    columns = ("process", "clusters", "quantity", "freedom", "held", "width over ideal")
+    return pd.DataFrame(rows, columns=columns)
 
 
 def cover_null(_: int) -> pd.DataFrame:
