@@ -6,10 +6,10 @@ It reads heights.csv and shares.csv of findings/tables/massive_vectors (findings
 bell_factors.py make them), and writes verdicts.csv there.
 
 Written before a value was read: four decoders, three texts (enwik8, the language reference of Python,
-the source of its library), windows of 32, 128, 512 and 2,048 tokens (both Qwen2.5: up to 512), 1,024 to
-2,048 tokens in all. A cell is a layer from block 1 on in which some vector is massive: longer than ten
-times the median norm of its cloud. f is the share of massive vectors, r their root mean square norm over
-that of the rest.
+the source of its library), windows of 32, 128, 512 and 2,048 tokens (both Qwen2.5: up to 512; some
+texts: 128 alone), 1,024 to 2,048 tokens in all. A cell is a layer from block 1 on in which some vector
+is massive: longer than ten times the median norm of its cloud. f is the share of massive vectors, r
+their root mean square norm over that of the rest.
 
 **Claims on the height**, each a share of cells of a model; a cell counts where the distance is at most
 CLOSE. It holds from HOLDS on, holds in part from HALF on, and does not hold below.
@@ -21,7 +21,7 @@ CLOSE. It holds from HOLDS on, holds in part from HALF on, and does not hold bel
   enwik8 at REFERENCE tokens and one massive vector a window, f = 1 / length.
 - `distances_from_another_text`: the same with d.
 - `constant_norm`: the log2 of r of a layer and text differs by at most CONSTANT over all lengths; cells
-  are layers of a text that have massive vectors at every length.
+  are layers of a text, read at several lengths, that have massive vectors at each of them.
 
 **Claim on what is left**, a verdict for each model and text at REFERENCE tokens, by the rules of
 findings/rules.md: `bell_without_massive`: without all massive vectors a bell from block 1 on of BELL is
@@ -94,11 +94,12 @@ def residuals(heights: pd.DataFrame) -> pd.DataFrame:
 
 def constancy(heights: pd.DataFrame) -> pd.DataFrame:
     """Return the range of log2 r over lengths, of layers with massive vectors at each of them."""
-    lengths = heights.groupby("model").length.nunique()
+    lengths = heights.groupby(["model", "text"]).length.nunique()
     cells = heights[(heights.layer > 0) & (heights.massive > 0)]
     groups = cells.assign(log=np.log2(cells.r)).groupby(["model", "text", "layer"]).log
     found = groups.agg(["count", np.ptp]).reset_index()
-    every = found["count"] == found.model.map(lengths)
+    read = lengths.loc[found.set_index(["model", "text"]).index].to_numpy()
+    every = (found["count"] == read) & (read > 1)
     return found[every].rename(columns={"ptp": "range"})
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from findings.claims.massive_vectors import REFERENCE, TABLES
-from findings.scripts.cloud_moments import groups, leading_share, moments, with_interval
+from findings.scripts.cloud_moments import leading_shares, make_part, with_interval
 from findings.scripts.shared_tables import replace_models
 
 FACTORS = ("first", "coordinates", "mean", "gain")
@@ -27,20 +27,20 @@ Values = dict[frozenset, np.ndarray]  # set of factors that are taken away -> re
 
 def read_values(x_WTD: np.ndarray, gain_D: np.ndarray) -> dict[int, Values]:
     """Return the leading share of a layer's second moment without each set of factors, by TOPS."""
-    found, _ = moments(x_WTD)
-    order_D = np.argsort(-np.einsum("gjdd->d", found.square_GJDD))
+    order_D = np.argsort(-np.square(x_WTD.astype(np.float64)).sum((0, 1)))
     values: dict[int, Values] = {top: {} for top in TOPS}
+    left_WT = np.ones(x_WTD.shape[:2], bool)
     for first in (False, True):
-        parts = found.replicates(groups(first=not first))
-        scaled = [(n, s_D * gain_D, m_DD * np.outer(gain_D, gain_D)) for n, s_D, m_DD in parts]
+        left_WT[:, 0] = not first
+        part = make_part(x_WTD, left_WT)
         for mean, gain in itertools.product((False, True), repeat=2):
-            rows = scaled if gain else parts
+            scale = gain_D if gain else 1.0
             names = {"first": first, "mean": mean, "gain": gain}
             removed = frozenset(name for name, is_removed in names.items() if is_removed)
-            whole = np.array([leading_share(part, [], mean) for part in rows])
+            whole = leading_shares(part, (), mean, scale)
             for top, own in values.items():
-                left = [leading_share(part, order_D[:top], mean) for part in rows]
-                own |= {removed: whole, removed | {"coordinates"}: np.array(left)}
+                left = leading_shares(part, order_D[:top], mean, scale)
+                own |= {removed: whole, removed | {"coordinates"}: left}
     return values
 
 

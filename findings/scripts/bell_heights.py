@@ -15,20 +15,17 @@ import numpy as np
 import pandas as pd
 
 from findings.claims.massive_vectors import TABLES
-from findings.scripts.cloud_moments import groups, leading_share, moments, with_interval
+from findings.scripts.cloud_moments import leading_shares, make_part, massive, with_interval
 from findings.scripts.shared_tables import replace_models
-
-SETS = {  # column -> which vectors are left
-    "anisotropy": groups(),
-    "without_first": groups(first=False),
-    "rest": groups(massive=False),
-}
 
 
 def describe_layer(x_WTD: np.ndarray) -> dict[str, Any]:
     """Return the leading shares of a layer, and the distance and norm of its massive vectors."""
-    found, massive_WT = moments(x_WTD)
-    cloud_PD, long_P = x_WTD.reshape(-1, x_WTD.shape[-1]).astype(np.float64), massive_WT.ravel()
+    cloud_PD = x_WTD.reshape(-1, x_WTD.shape[-1]).astype(np.float64)
+    long_P = massive(cloud_PD)
+    massive_WT = long_P.reshape(x_WTD.shape[:2])
+    later_WT = np.ones_like(massive_WT)
+    later_WT[:, 0] = False
     columns = {"vectors": long_P.size, "massive": long_P.sum()}
     columns |= {"massive_first": massive_WT[:, 0].sum(), "f": long_P.mean()}
     columns |= {"r": np.nan, "d": np.nan}
@@ -37,8 +34,9 @@ def describe_layer(x_WTD: np.ndarray) -> dict[str, Any]:
         columns["r"] = np.sqrt(np.square(long).sum(1).mean() / np.square(rest).sum(1).mean())
         gap_D, scatter = long.mean(0) - rest.mean(0), rest.var(0).sum()
         columns["d"] = np.sqrt(np.square(gap_D).sum() / scatter)
-    for name, chosen in SETS.items():
-        shares_R = [leading_share(part, []) for part in found.replicates(chosen)]
+    left = {"anisotropy": later_WT | True, "without_first": later_WT, "rest": ~massive_WT}
+    for name, left_WT in left.items():
+        shares_R = leading_shares(make_part(x_WTD, left_WT))
         columns |= zip((name, f"{name}_low", f"{name}_high"), with_interval(shares_R), strict=True)
     return columns
 

@@ -1,11 +1,11 @@
-"""Second moments of a layer by folds of windows, and the leading share of any part of its vectors.
+"""Leading shares of any part of a layer's vectors, coordinates and mean, with intervals over windows.
 
-A vector is massive where its norm exceeds MASSIVE times the (lower) median norm of its cloud. Vectors
-fall into four groups, by whether they are the first of their window and whether they are massive. Sums
-over a group and a fold are kept, so that vectors, coordinates, windows, the mean and a scale of
-coordinates can be left out without the vectors. NumPy in float64.
+A vector is massive where its norm exceeds MASSIVE times the (lower) median norm of its cloud. As in
+the package, the shares without a fold of windows follow to first order from one eigenvector. NumPy in
+float64.
 
-Letters: G groups, J folds of whole windows, W windows; the others are those of docs/reference/letters.md.
+Letters: J folds of whole windows, R replicates (all windows, then without each fold), W windows; the
+others are those of docs/reference/letters.md.
 """
 
 from typing import NamedTuple
@@ -19,25 +19,16 @@ from anisoscope.metrics.leading import lower_median
 
 MASSIVE = 10  # times the median norm; docs/reference/glossary.md
 FOLDS = 8
-GROUPS = ((False, False), (True, False), (False, True), (True, True))  # (first, massive)
 
 
-class Moments(NamedTuple):
-    """Sums over the vectors of each group and fold."""
+class Part(NamedTuple):
+    """Some vectors of a layer, and sums over them."""
 
-    count_GJ: np.ndarray
-    sum_GJD: np.ndarray
-    square_GJDD: np.ndarray  # sums of x x^T
-
-    def replicates(self, chosen: list[int]) -> list[tuple[float, np.ndarray, np.ndarray]]:
-        """Return count, sum and squares of the chosen groups: of all folds, then without each."""
-        chosen = [g for g in chosen if self.count_GJ[g].any()]
-        count_J, sum_JD, square_JDD = (part[chosen].sum(0) for part in self)
-        whole = count_J.sum(), sum_JD.sum(0), square_JDD.sum(0)
-        if len(count_J) == 1:
-            return [whole]  # nothing is left without the only fold
-        parts = zip(count_J, sum_JD, square_JDD, strict=True)
-        return [whole, *(tuple(a - b for a, b in zip(whole, part, strict=True)) for part in parts)]
+    cloud_PD: np.ndarray
+    member_JP: np.ndarray  # 1 where the vector is of the fold
+    sum_JD: np.ndarray
+    square_JD: np.ndarray  # sums of squares
+    moment_DD: np.ndarray  # sum of x x^T over all vectors
 
 
 def massive(cloud_PD: np.ndarray) -> np.ndarray:
@@ -46,43 +37,50 @@ def massive(cloud_PD: np.ndarray) -> np.ndarray:
     return norm_P > MASSIVE * float(lower_median(jnp.asarray(norm_P, jnp.float32)))
 
 
-def moments(x_WTD: np.ndarray) -> tuple[Moments, np.ndarray]:
-    """Sum the windows of a layer by group and fold; return the mask (W, T) of massive vectors too."""
-    windows, length, width = x_WTD.shape
-    massive_WT = massive(x_WTD.reshape(-1, width)).reshape(windows, length)
-    first_WT = np.zeros_like(massive_WT)
-    first_WT[:, 0] = True
-    folds = np.array_split(np.arange(windows), min(FOLDS, windows))
-    shape = len(GROUPS), len(folds)
-    found = Moments(np.zeros(shape), np.zeros((*shape, width)), np.zeros((*shape, width, width)))
-    for g, (first, long) in enumerate(GROUPS):
-        for j, own in enumerate(folds):
-            member_WT = (first_WT[own] == first) & (massive_WT[own] == long)
-            cloud_PD = x_WTD[own][member_WT].astype(np.float64)
-            found.count_GJ[g, j] = len(cloud_PD)
-            found.sum_GJD[g, j] = cloud_PD.sum(0)
-            found.square_GJDD[g, j] = cloud_PD.T @ cloud_PD
-    return found, massive_WT
+def make_part(x_WTD: np.ndarray, left_WT: np.ndarray) -> Part:
+    """Sum the vectors that are left of the windows of a layer."""
+    folds = min(FOLDS, len(x_WTD))
+    fold_W = np.arange(len(x_WTD)) * folds // len(x_WTD)
+    fold_P = np.broadcast_to(fold_W[:, None], left_WT.shape)[left_WT]
+    cloud_PD = x_WTD[left_WT].astype(np.float64)
+    member_JP = (fold_P == np.arange(folds)[:, None]).astype(np.float64)
+    sums = member_JP @ cloud_PD, member_JP @ np.square(cloud_PD)
+    return Part(cloud_PD, member_JP, *sums, cloud_PD.T @ cloud_PD)
 
 
-def groups(first: bool = True, massive: bool = True) -> list[int]:
-    """Return the groups that are left with the first tokens, or massive vectors, or without."""
-    return [g for g, (is_first, long) in enumerate(GROUPS) if first >= is_first and massive >= long]
+def leading_shares(
+    part: Part,
+    without: np.ndarray | tuple = (),
+    centered: bool = True,
+    scale: np.ndarray | float = 1.0,
+) -> np.ndarray:
+    """Return the largest eigenvalue's share of the covariance, or of the second moment about 0, (R,).
 
-
-def leading_share(
-    part: tuple[float, np.ndarray, np.ndarray], without: np.ndarray, centered: bool = True
-) -> float:
-    """Return the largest eigenvalue's share of the covariance, or of the second moment about 0.
-
-    `without` are coordinates that are left out. Of centered vectors it is `metrics.anisotropy`.
+    `without` are coordinates that are left out; `scale` multiplies coordinates. Of centered vectors it
+    is `metrics.anisotropy`.
     """
-    count, sum_D, square_DD = part
-    moment_DD = square_DD / count - centered * np.outer(sum_D, sum_D) / count**2
-    moment_DD = np.delete(np.delete(moment_DD, without, 0), without, 1)
+    scale_D = np.ones(part.cloud_PD.shape[1]) * scale
+    scale_D[np.asarray(without, int)] = 0
+    count, mean_D = len(part.cloud_PD), part.sum_JD.sum(0) * scale_D / len(part.cloud_PD)
+    moment_DD = part.moment_DD * np.outer(scale_D, scale_D) / count
+    moment_DD -= centered * np.outer(mean_D, mean_D)
     start_D = np.random.default_rng(0).standard_normal(len(moment_DD))
-    largest = scipy.sparse.linalg.eigsh(moment_DD, 1, v0=start_D, tol=1e-10)[0][0]
-    return largest / moment_DD.trace()
+    vector_D = scipy.sparse.linalg.eigsh(moment_DD, 1, v0=start_D, tol=1e-9)[1][:, 0]
+    score_P = part.cloud_PD @ (scale_D * vector_D)
+    ones_P = np.ones(count)
+    sums = np.column_stack([part.member_JP @ y_P for y_P in (ones_P, score_P, np.square(score_P))])
+    sums, sum_JD = (replicate(x) for x in (sums, part.sum_JD * scale_D))
+    n_R, score_R, square_R = sums.T
+    variance_R = square_R / n_R - centered * np.square(score_R / n_R)
+    total_R = replicate(part.square_JD @ np.square(scale_D)) / n_R
+    total_R -= centered * np.square(sum_JD / n_R[:, None]).sum(1)
+    return variance_R / total_R
+
+
+def replicate(sum_J: np.ndarray) -> np.ndarray:
+    """Add folds up: all of them, then all but each; of a single fold, that alone."""
+    whole = sum_J.sum(0, keepdims=True)
+    return whole if len(sum_J) == 1 else np.concatenate([whole, whole - sum_J])
 
 
 def with_interval(values_R: np.ndarray, least: float = 0.0, most: float = 1.0) -> tuple:
