@@ -34,8 +34,8 @@ OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for arrays
 INPUT_KINDS = DEFAULT_INPUTS | OPTIONAL_INPUTS
 DEFAULT_FAMILIES, OPTIONAL_FAMILIES = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
 # what the library measures where no family is named
-SEARCHED = 2**14  # points of a chunk among which neighbors are searched, if not told otherwise
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
+SEARCHED = 2**14  # points of a chunk among which neighbors are searched by default
 TEXT_FAMILIES = ("frequency",)  # need the token at each point
 GAUSSIAN = "gaussian"  # the null model of the same spectrum
 CLOUD_NULLS = (GAUSSIAN, "isotropic", "capped", "flipped")  # null models made from a cloud alone

@@ -34,6 +34,14 @@ def test_a_seed_alone_has_no_interval_and_conditions_without_a_common_seed_no_ch
         assert found.pairs == 0
 
 
+def test_a_condition_without_a_common_seed_changes_nothing():
+    values, (condition, seeds) = np.array([1.0, 4, 2, 8]), layout(2, 2)
+    alone = change_between(values, condition, seeds, 0, 1)
+    more = np.append(values, [5, 7]), np.append(condition, [2, 2]), [*seeds, [8, 8], [9, 9]]
+    assert change_between(*map(np.array, more), 0, 1) == pytest.approx(alone)
+    assert alone.freedom == 1
+
+
 def test_a_run_without_a_number_is_left_out_and_a_missing_condition_is_nan():
     values, (condition, seeds) = np.array([1.0, 2.0, 5.0, np.nan, 3.0, 4.0]), layout(3, 2)
     found, kept = change_between(values, condition, seeds, 0, 1), [0, 1, 2, 4, 5]

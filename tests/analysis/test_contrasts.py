@@ -93,3 +93,4 @@ def test_an_optimizer_and_its_rates_are_one_setting():
 def test_conditions_that_differ_in_two_settings_or_in_seeds_only_have_no_contrast():
     assert contrast_conditions(experiment([MASKS[0], MASKS[-1]], 2)).empty
     assert contrast_conditions(experiment([{}], 3)).empty
+    assert contrast_conditions(experiment([MASKS[0]] * 2, 2)).empty  # two of the same settings

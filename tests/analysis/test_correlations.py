@@ -128,6 +128,8 @@ def test_the_mean_within_runs_has_students_interval_over_those_that_have_a_corre
     np.testing.assert_allclose((row.pearson_low, row.pearson_high), expected)
     assert row.pearson_p == pytest.approx(stats.ttest_1samp(own, 0).pvalue)
     assert row.n == 5
+    apart = within_runs([inside[0]._replace(pearson=r) for r in (-0.5, 0.9)])
+    assert (apart.pearson_low, apart.pearson_high) == (-1, 1)  # Student's would lie beyond
     alone = within_runs([constant, inside[0]])
     assert (alone.n, alone.pearson) == (1, own[0])
     assert np.isnan(alone.pearson_low)

@@ -40,8 +40,28 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     pd.testing.assert_frame_equal(found.drop(columns="held"), changes)
     assert list(joined_files.read_table(paths[0]).run.values) == list(tables)
     assert on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where) == ""
+    score = where["sink_0"] / "test.json"
+    before = score.read_text()
+    score.write_text(before.replace("4.0", "9.0"))
+    assert "is outdated" in on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where)
+    score.write_text(before)
+    assert on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where) == ""
     joined_files.write_table(made(9), where["sink_1"] / "results.nc")
     assert "run --stages=measure again" in on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where)
+
+
+def test_tables_that_a_kill_left_half_written_are_outdated(tmp_path, monkeypatch):
+    where = folders(sinks((0,)), tmp_path)
+    on_disk.write_experiment(where, tmp_path, {})
+    assert on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where) == ""
+
+    def kill(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(joined_files, "write_csv", kill)
+    with pytest.raises(KeyboardInterrupt):
+        on_disk.write_experiment(where, tmp_path, {})
+    assert "is outdated" in on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where)
 
 
 def test_runs_of_one_condition_have_no_contrasts(tmp_path):

@@ -152,6 +152,7 @@ def test_a_run_that_has_begun_refuses_what_is_named_later(tmp_path, margin):
         ({"margins": 1.0}, "'margins'"),
         ({"positions": "some"}, r"primary\.x\.positions"),
         ({"after": "condition 4"}, "names 'condition 4'"),
+        ({"after": "cond"}, "names 'cond'"),
     ],
 )
 def test_what_cannot_be_named_is_refused(change, words):

@@ -85,8 +85,8 @@ def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
     """One head of 16 is 1/16, not a quarter of its block."""
     first = table(attention_first_token=[[[0.44, 0.1, 0.0, 0.0], *[[0.0] * 4] * 3]])
     curve = read_curve(first, "attention_first_token")
-    found = [16 * sink_head_share(curve, above)[0] for above in (0.05, 0.3, 0.5)]
-    assert found == [2, 1, 0]
+    found = [16 * sink_head_share(curve, above)[0] for above in (0.05, 0.1, 0.3, 0.5)]
+    assert found == [2, 1, 1, 0]  # 0.1 is not above 0.1
     assert f"above {SINK_FROM:g}" in SHAPES["sink_head_share"].formula
 
 
@@ -111,6 +111,8 @@ def test_a_sink_head_is_counted_over_all_heads_of_all_blocks_at_any_threshold():
             {"expansion_microscope": 0, "compression_microscope": 3},
         ),
         ("attention_entropy", [[[4, 2], [4, 2]], [[1, 1], [2, 0]]], {"entropy_decrease": 2}),
+        # whatever the signs of heads
+        ("query_key_alignment", [[[0.1, -0.1]], [[-0.5, 0.3]]], {"alignment_growth": 0.3}),
         ("attention_first_token", [[[0] * 2] * 2, [[1, 0]] * 2], {"sink": 0.5, "sink_token": 0.5}),
         ("norm_ratio", [[99, 2, 11, 3]], {"largest_norm_ratio": 11}),
         # of a checkpoint without a number in the middle, at the begin, at the end

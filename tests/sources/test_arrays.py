@@ -224,12 +224,13 @@ def test_zeros_copies_and_ties_are_counted():
     cloud[4:7], cloud[40] = 0, cloud[50]
     cloud[5] = -0.0
     cloud = np.c_[cloud, np.zeros((96, 2))]
-    table = measure(cloud, families="similarity", folds=1)
+    options = {"families": "similarity", "folds": 1, "nulls": ()}
+    table = measure(cloud, **options)
     assert table.attrs["degenerate"] == "3 zero rows, 2 constant columns, 3 duplicates in layer 0"
     close = np.concatenate([CLOUDS[0, :86], CLOUDS[0, :9] * (1 + 1e-7), CLOUDS[0, :1]])
     close = np.c_[close, CLOUDS[1, :, :2]]
     close[86:] = np.c_[close[86:, :6], close[[*range(9), 0], 6:]]  # copies in every coordinate
-    found = measure(close, families="similarity", folds=1)
+    found = measure(close, **options)
     assert found.attrs["degenerate"] == "10 duplicates in layer 0"
     plain = np.c_[CLOUDS[0], CLOUDS[1, :, :2]]
     assert "96 points of few whole numbers" in degenerate((plain > 0).astype(np.int8))
@@ -251,7 +252,7 @@ def test_neighbors_are_searched_among_a_sample_of_whole_clusters(caplog):
     found = measure(CLOUDS[0], cluster_P, search_among=64, **families, **few)
     vectors = array_checks.read_vectors(CLOUDS[0], cluster_P)
     rows_P = folds.cut_chunks(vectors, 1, 8, 0, 64)[0].sample.rows_P
-    own = measure(CLOUDS[0][rows_P], cluster_P[rows_P], **families, **few)
+    own = measure(CLOUDS[0][rows_P], cluster_P[rows_P], families="dimension", **few)
     assert 64 <= len(rows_P) < POINTS
     assert found.attrs["neighbors_among"] == f"{len(rows_P)} of {POINTS} points"
     assert "neighbors_among" not in whole.attrs

@@ -5,10 +5,12 @@ import threading
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
 import anisoscope
 from anisoscope.plot.draw import RUN_FIGURES
 from anisoscope.plot.run_tables import Run
+from anisoscope.results import join, joined_files
 
 QUICK = {"families": "similarity", "nulls": ()}
 MEAN = {"statistic": "mean", "positions": "all"}
@@ -98,11 +100,26 @@ def test_what_is_refused_leaves_the_folder_as_it_was(tmp_path):
 
 
 def test_what_earlier_steps_have_stays_in_the_joined_table(tmp_path):
-    first = anisoscope.measure_step(layers(), 0, tmp_path, families="spectrum", nulls=())
-    both = anisoscope.measure_step(layers(), 1, tmp_path, **QUICK)
-    np.testing.assert_array_equal(both.anisotropy.sel(step=0), first.anisotropy.sel(step=0))
-    assert both.anisotropy.sel(step=1).isnull().all()
-    assert both.mean_cosine.sel(step=1, statistic="mean").notnull().all()
+    first = anisoscope.measure_step(layers(), 1, tmp_path, families="spectrum", nulls=())
+    both = anisoscope.measure_step(layers(), 0, tmp_path, **QUICK)  # an earlier step
+    assert both.step.values.tolist() == [0, 1]
+    np.testing.assert_array_equal(both.anisotropy.sel(step=1), first.anisotropy.sel(step=1))
+    assert both.anisotropy.sel(step=0).isnull().all()
+    assert both.mean_cosine.sel(step=0, statistic="mean").notnull().all()
+
+
+def test_a_step_that_cannot_be_joined_leaves_no_table(tmp_path, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(join, "write_joined", stop)
+    with pytest.raises(KeyboardInterrupt):
+        anisoscope.measure_step(layers(), 0, tmp_path / "run", **QUICK)
+    assert not [*tmp_path.rglob("*.nc")]
+    other = tmp_path / "run" / "measurements" / "5.nc"
+    joined_files.write_table(xr.Dataset(attrs={"made_by": "{}"}), other)
+    with pytest.raises(ValueError, match="run has measurements, and nothing is overwritten"):
+        anisoscope.measure_step(layers(), 0, tmp_path / "run", **QUICK)
 
 
 def test_threads_write_a_step_once_and_lose_none(tmp_path):

@@ -61,10 +61,12 @@ def test_hook_points_keep_the_same_positions_and_a_file_opens(tmp_path):
     own = recorder.measure(**QUICK)
     np.testing.assert_array_equal(anisoscope.measure(path, **QUICK).mean_cosine, own.mean_cosine)
     assert own.layer.values.tolist() == ["a", "b"]
-    again = anisoscope.record(lambda x: x, points=50)
+    again, other = (anisoscope.record(lambda x: x, points=50, seed=seed) for seed in (0, 1))
     for x in batches():
         again(x)
+        other(x)
     np.testing.assert_array_equal(again.sample()["vectors"][0], vectors[0])
+    assert (other.sample()["vectors"] != again.sample()["vectors"]).any()
 
 
 def test_padding_is_never_kept_and_positions_do_not_count_it():
@@ -202,3 +204,40 @@ def test_nothing_is_written_over_and_nothing_is_lost(tmp_path):
         with pytest.raises(ValueError, match=words):
             anisoscope.record(lambda x: x, to=to)
     assert [path.name for path in tmp_path.iterdir()] == ["a.nc"]
+    (tmp_path / "link.nc").symlink_to(tmp_path / "elsewhere.nc")
+    with pytest.raises(ValueError, match="exists, and nothing is overwritten"):
+        recorder.write(tmp_path / "link.nc")
+    empty = anisoscope.record(lambda x: x, to=tmp_path / "empty.nc")
+    with pytest.raises(KeyError), empty:  # and not that nothing was recorded
+        raise KeyError
+
+
+def test_a_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
+    recorder = anisoscope.record(lambda x: x)
+    recorder(X)
+
+    def stop(table, path, **options):
+        path.write_bytes(b"a part")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(xr.Dataset, "to_netcdf", stop)
+    with pytest.raises(KeyboardInterrupt):
+        recorder.write(tmp_path / "a.nc")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_passes_that_overlap_are_refused():
+    reservoir = Reservoir(4, np.random.default_rng(0))
+    first, second = (reservoir.draw((3,)) for _ in range(2))
+    reservoir.keep(first, {"x": np.ones((3, 2), np.float32)})
+    with pytest.raises(ValueError, match="another pass ended while this pass ran"):
+        reservoir.keep(second, {"x": np.zeros((3, 2), np.float32)})
+    assert reservoir.offered == 3
+    assert (reservoir.x_NSD[0, :3] == 1).all()
+
+
+def test_a_sequence_that_is_padding_alone_has_no_number():
+    recorder = anisoscope.record(lambda x: x, points=64)
+    for _ in range(2):
+        recorder.add(X, np.array([[0] * 5, [1] * 5]))
+    assert recorder.sample()["clusters"].tolist() == [0] * 5 + [1] * 5
