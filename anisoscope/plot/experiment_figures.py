@@ -194,6 +194,9 @@ def _draw_change(ax: Axes, row, place: int) -> None:
     look = {"marker": "s" if row.verdict == WITHIN else "o", "markersize": 4, "linewidth": 1.1}
     settled = row.verdict in SETTLED
     style.draw_row(ax, place, value, ends, INK, settled, label=row.verdict, **look)
+    if not np.isfinite(row.margin):
+        look = {"color": "0.3", "backgroundcolor": "0.9", "fontsize": style.FOOTER}
+        ax.text(0, place, "no margin", ha="center", va="center", **look)
     right = {"transform": ax.get_yaxis_transform(), "va": "center", "fontsize": style.FOOTER}
     ax.text(
         1.02, place, f"{format_interval(row.change, row.low, row.high)}  {row.verdict}", **right

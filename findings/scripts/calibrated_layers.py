@@ -1,6 +1,7 @@
 """Compare all layers of two decoders by CKA, beside the null of permuted windows.
 
     .venv/bin/python -m findings.scripts.calibrated_layers RUNS    # those of findings/claims/phases.py
+    .venv/bin/python -m findings.scripts.calibrated_layers         # draws the tables that are there
 
 It writes findings/tables/similarity/calibrated_layers.csv and calibrated_best.csv and draws
 findings/figures/calibrated_layers.png. Algorithms 1 and 2 of Gröger, Wen and Brbić 2026 (arXiv
@@ -26,8 +27,9 @@ from findings.scripts.shared_tables import RESULTS, save_figure
 FOLDER = RESULTS / "similarity"
 PERMUTATIONS, LEVEL = 200, 0.05  # as in the paper
 WINDOWS, CONTEXT, EVERY = 32, 128, 4  # windows, their length, and one position of so many
+UNTRAINED = "two seeds, untrained"
 PAIRS = {  # run and step, twice; texts are the same at the same places
-    "two seeds, untrained": (("many_natural_0", 0), ("many_natural_1", 0)),
+    UNTRAINED: (("many_natural_0", 0), ("many_natural_1", 0)),
     "two seeds, step 512": (("many_natural_0", 512), ("many_natural_1", 512)),
     "100 and 27 characters, step 512": (("many_natural_0", 512), ("few_natural_0", 512)),
 }
@@ -37,6 +39,7 @@ NOTE = (
     "windows of the validation text. Null: 200 permutations of whole windows. Framed: the best pair; beside it the "
     "score that is left when each permutation may choose its best pair too."
 )
+TITLE = "A permutation takes at most {:.1%} from the best pair; untrained layers reach {:.2f}"
 Clouds = list[np.ndarray]  # (P, D) of each layer, window after window
 
 
@@ -109,7 +112,8 @@ def draw(layers: pd.DataFrame, best: pd.DataFrame) -> Figure:
     return figure
 
 
-def main(root: str) -> None:
+def measure(root: str) -> None:
+    """Write both tables."""
     rows, best = [], []
     for name, ends in PAIRS.items():
         x_L, y_M = (read_layers(pathlib.Path(root, run), step) for run, step in ends)
@@ -123,8 +127,16 @@ def main(root: str) -> None:
     layers, chosen = pd.DataFrame(rows), pd.DataFrame(best)
     joined_files.write_csv(layers, FOLDER / "calibrated_layers.csv")
     joined_files.write_csv(chosen, FOLDER / "calibrated_best.csv")
+
+
+def main(*roots: str) -> None:
+    for root in roots:
+        measure(root)
+    layers, chosen = (pd.read_csv(FOLDER / f"calibrated_{x}.csv") for x in ("layers", "best"))
+    lost = (1 - chosen.score / chosen.value).max()
+    title = TITLE.format(lost, chosen[chosen.pair == UNTRAINED].value.max())
     with style.context():
-        save_figure(draw(layers, chosen), "calibrated_layers", "Similarity of layers", NOTE)
+        save_figure(draw(layers, chosen), "calibrated_layers", title.replace("%", " %"), NOTE)
     print(chosen.round(4).to_string(index=False))
 
 

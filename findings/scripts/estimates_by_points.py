@@ -1,6 +1,7 @@
 """Draw estimates over the number of points: findings/figures/estimates_by_points.png.
 
     .venv/bin/python -m findings.scripts.estimates_by_points RUN STEP    # a run and one of its steps
+    .venv/bin/python -m findings.scripts.estimates_by_points             # draws the table that is there
 
 It writes findings/tables/estimates_by_points.csv: the last layer of a decoder, points drawn from
 256 windows of its validation text, and Gaussian clouds of the covariance of all points.
@@ -27,6 +28,7 @@ ESTIMATES = {
     "rankme": "RankMe",
     "twonn": "dimension (TwoNN)",
 }
+TITLE = "Spectra settle at a thousand points, the dimension does not"
 CLOUDS = {"model": style.COLORS[0], "Gaussian": "0.5"}
 NOTE = (
     "Last block of a decoder of 0.2 million parameters, width 64. Lines: means of 3 draws of points; bands: their "
@@ -67,7 +69,8 @@ def draw(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def main(folder: str, step: str) -> None:
+def measure(folder: str, step: str) -> None:
+    """Write the table."""
     run = anisoscope.open_run(pathlib.Path(folder))
     context = run.config.model.context
     tokens_WT = run.corpus.valid[: WINDOWS * context].reshape(WINDOWS, context)
@@ -83,10 +86,15 @@ def main(folder: str, step: str) -> None:
             for cloud, cloud_PD in (("model", own_PD), ("Gaussian", normal_PD)):
                 about = {"cloud": cloud, "points": points, "draw": number}
                 rows.append(about | estimate(cloud_PD))
-    frame = pd.DataFrame(rows)
-    joined_files.write_csv(frame, TABLE)
+    joined_files.write_csv(pd.DataFrame(rows), TABLE)
+
+
+def main(*run: str) -> None:
+    if run:
+        measure(*run)
+    frame = pd.read_csv(TABLE)
     with style.context():
-        save_figure(draw(frame), "estimates_by_points", "Estimates over the number of points", NOTE)
+        save_figure(draw(frame), "estimates_by_points", TITLE, NOTE)
     print(frame.groupby(["cloud", "points"])[list(ESTIMATES)].mean().round(3).to_string())
 
 

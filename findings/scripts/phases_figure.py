@@ -33,6 +33,11 @@ NOTE = (
     "thick: their mean. Dashed: Gaussian cloud of the same spectrum. Gain: over the frequencies of characters. "
     "Step 0 stands at one half."
 )
+TITLES = {  # by the verdict on the claim that skewed frequencies make the collapse
+    "reproduced": "Flattened frequencies lessen the collapse of the effective rank",
+    "contradicted": "Flattened frequencies do not take away the collapse of the effective rank",
+}
+UNDECIDED = "The effective rank collapses and grows again; whether skew makes it is not decided"
 BY_LAYER = ("rankme_centered", "anisotropy", "alpha_req", "twonn")
 DEPTH_TEXT = "many_natural"
 DEPTH_NOTE = "Decoders of 0.2 million parameters; means over seeds. Layer 0: the embedding. Dashed: untrained."
@@ -87,10 +92,11 @@ def main() -> None:
     counts = curves.groupby(["text", "step"])["seed"].transform("count")
     whole = curves.groupby("text")["seed"].transform("nunique")
     with style.context():
-        title = "Training on texts with natural and with flattened frequencies"
+        claims = pd.read_csv(TABLES / "contrasts.csv").set_index(["phase", "claim"])
+        title = TITLES.get(claims.verdict["collapse", "skew"], UNDECIDED)
         save_figure(draw(curves[counts == whole]), "phases", title, NOTE)
         layers = pd.read_csv(TABLES / "layers.csv").query("text == @DEPTH_TEXT")
-        title = "Profiles over depth at each checkpoint, the text of 101 symbols"
+        title = "Training changes every layer, and the last blocks most (text of 101 symbols)"
         save_figure(draw_depth(layers), "phases_depth", title, DEPTH_NOTE)
 
 
