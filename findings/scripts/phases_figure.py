@@ -39,7 +39,7 @@ TITLES = {  # by the verdict on the claim that skewed frequencies make the colla
 }
 UNDECIDED = "The effective rank collapses and grows again; whether skew makes it is not decided"
 BY_LAYER = ("rankme_centered", "anisotropy", "alpha_req", "twonn")
-DEPTH_TEXT = "many_natural"
+DEPTH_TEXT, DEPTH_STEPS = "many_natural", (0, 32, 64, 128, 512, 1000, 3000)
 DEPTH_NOTE = "Decoders of 0.2 million parameters; means over seeds. Layer 0: the embedding. Dashed: untrained."
 
 
@@ -55,6 +55,8 @@ def draw(curves: pd.DataFrame) -> Figure:
                     null = own.assign(null=own[column] - own[excess]).groupby("step")["null"].mean()
                     ax.plot(np.maximum(null.index, 0.5), null, "--", color=color, linewidth=0.9)
         panel_axes.logarithmic(ax.xaxis)
+        if column == "twonn":
+            panel_axes.logarithmic(ax.yaxis)
         ax.set_title(title)
     for ax in axes[-1]:
         ax.set_xlabel("step")
@@ -95,7 +97,9 @@ def main() -> None:
         claims = pd.read_csv(TABLES / "contrasts.csv").set_index(["phase", "claim"])
         title = TITLES.get(claims.verdict["collapse", "skew"], UNDECIDED)
         save_figure(draw(curves[counts == whole]), "phases", title, NOTE)
-        layers = pd.read_csv(TABLES / "layers.csv").query("text == @DEPTH_TEXT")
+        layers = pd.read_csv(TABLES / "layers.csv").query(
+            "text == @DEPTH_TEXT and step in @DEPTH_STEPS"
+        )
         title = "Training changes every layer, and the last blocks most (text of 101 symbols)"
         save_figure(draw_depth(layers), "phases_depth", title, DEPTH_NOTE)
 
