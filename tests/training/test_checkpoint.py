@@ -66,6 +66,13 @@ def test_what_is_saved_comes_back_to_the_bit_and_an_interruption_is_kept_until_t
         store.save(4, items(4)._replace(params=items(5).params))
 
 
+def test_steps_are_listed_in_order_and_nothing_else_is(tmp_path):
+    for name in ("10", "9", "100", "2", "11.orbax-checkpoint-tmp", "x"):
+        (tmp_path / name).mkdir()
+    assert checkpoint.saved_steps(tmp_path) == [2, 9, 10, 100]
+    assert checkpoint.CheckpointReader(tmp_path, run=None).steps() == [2, 9, 10, 100]
+
+
 def test_a_save_that_is_not_waited_for_ends_before_what_comes_next(store, monkeypatch, tmp_path):
     store.save(1, items(1), wait=False)
     store.save(2, items(2), wait=False)

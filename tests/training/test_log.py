@@ -2,8 +2,8 @@ import resource
 
 import pytest
 
-from anisoscope.training.log import Log, read_log
-from anisoscope.utils.errors import RunError
+from anisoscope.training.log import Log, read_log, read_score, validated_steps
+from anisoscope.utils.errors import RunError, UserError
 
 
 def losses(folder):
@@ -22,13 +22,32 @@ def test_lines_after_the_newest_checkpoint_are_replaced_and_earlier_ones_kept(tm
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""]
+    "line",
+    [
+        *(b'{"step": 2, "ki\xffd": "train"}', b'{"step": 2, "kind', b'{"step": 2}', b"7", b""),
+        b'{"step": "2", "kind": "train"}',
+    ],
 )
 def test_a_damaged_line_in_the_middle_is_named(tmp_path, line):
     whole = b'{"step": 1, "kind": "train"}\n'
     (tmp_path / "train.jsonl").write_bytes(whole + line + b"\n" + whole)
     with pytest.raises(RunError, match=r"train\.jsonl, line 2 is damaged \(.*remove that line"):
         read_log(tmp_path)
+
+
+def test_a_last_line_that_a_kill_cut_short_is_left_out(tmp_path):
+    whole = b'{"step": 1, "kind": "train"}\n{"step": 2, "kind": "valid"}\n'
+    (tmp_path / "train.jsonl").write_bytes(whole + b'{"step": 3, "kind": "va')
+    lines = read_log(tmp_path)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert validated_steps(lines) == {2}
+
+
+def test_a_score_without_its_number_is_refused(tmp_path):
+    assert read_score(tmp_path) == {}
+    (tmp_path / "test.json").write_text('{"bits_per_character": null, "step": 6}')
+    with pytest.raises(UserError, match="has no bits_per_character; move it elsewhere"):
+        read_score(tmp_path)
 
 
 def test_a_full_disk_is_one_line_that_names_the_log_and_comes_once(tmp_path):
