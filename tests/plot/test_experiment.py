@@ -132,6 +132,8 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     assert [mark.get_label() for mark in marks] == [*verdicts]
     np.testing.assert_allclose([mark.get_xdata()[0] for mark in marks], [2, np.nan, 6, 8, 10])
     assert [mark.get_markerfacecolor() == "white" for mark in marks] == [False] * 3 + [True] * 2
-    assert [text.get_text().split("  ")[1] for text in ax.texts] == [*verdicts]
+    words = [text.get_text() for text in ax.texts]
+    assert words.pop(1) == "no margin"  # in place of the mark of the second row
+    assert [text.split("  ")[1] for text in words] == [*verdicts]
     empty = Compared(runs, None, None, table[5:])
     assert draw.EXPERIMENT["primary_contrasts"](empty) is None
