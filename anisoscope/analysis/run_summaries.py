@@ -16,7 +16,7 @@ from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_sha
 from anisoscope.config.variants import seed_name
 from anisoscope.measurement.families.registry import quantities
 from anisoscope.models import masks
-from anisoscope.results.derived import block_average
+from anisoscope.results.summary import block_average
 from anisoscope.utils.settings import flat
 
 Tables = dict[str, xr.Dataset]  # what results.nc holds, by the name of the run

@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.measurement.families.attention_family import SINK_FROM
-from anisoscope.results.derived import excess_of
+from anisoscope.results.frame import excess_of
 
 PHASE = 0.2  # log2 units; a larger change is an expansion or a contraction
 

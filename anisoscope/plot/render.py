@@ -25,7 +25,8 @@ from anisoscope.plot.specs import (
     Place,
     Spec,
 )
-from anisoscope.results.derived import block_average, nulls_in, over_heads
+from anisoscope.results.frame import nulls_in
+from anisoscope.results.summary import block_average, over_heads
 
 ORDERED = ("step", "layer", "block")  # hues in order of depth or time: a color bar, no legend
 DENSE = 60  # points of a curve without marks

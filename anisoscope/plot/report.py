@@ -18,8 +18,8 @@ from anisoscope.measurement.families.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import INTERVAL, POSITION_LABELS, Run, describe_bands, provenance
 from anisoscope.plot.typeset import typeset
-from anisoscope.results.derived import excess_name, excess_of, is_excess, nulls_in
-from anisoscope.results.frame import as_run_table, check_table
+from anisoscope.results.frame import as_run_table, check_table, excess_of, is_excess, nulls_in
+from anisoscope.results.summary import excess_name
 from anisoscope.utils import files
 from anisoscope.utils.extras import required_by
 

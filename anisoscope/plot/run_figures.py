@@ -24,7 +24,7 @@ from anisoscope.plot.run_tables import (
     runs_with,
 )
 from anisoscope.plot.specs import TANGENT_ENERGY, WATCHED_NAMES, Spec
-from anisoscope.results.derived import excess_of, nulls_in
+from anisoscope.results.frame import excess_of, nulls_in
 
 
 def training_curve(runs: dict[str, Run]) -> Figure | None:

@@ -16,8 +16,9 @@ from anisoscope.config.run_config import OBJECTIVE_LABELS, WATCHED_BLOCKS, WATCH
 from anisoscope.measurement.intervals import LEVEL
 from anisoscope.models import masks
 from anisoscope.plot import style
-from anisoscope.results.derived import EMBEDDING, excess_of
+from anisoscope.results.frame import excess_of
 from anisoscope.results.join import LOGGED
+from anisoscope.results.summary import EMBEDDING
 
 POSITION_LABELS = {
     "all": "all positions",

@@ -6,20 +6,14 @@ import pathlib
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from pandas.api.types import is_numeric_dtype
 
 from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files
-from anisoscope.results.derived import averages, excess_name, excess_of, nulls_in, values_of
+from anisoscope.results.frame import NOISE_FLOOR, tidy
 from anisoscope.results.replicates_table import BEFORE
-from anisoscope.results.summary import STATISTICS, summarize_checkpoint
+from anisoscope.results.summary import block_average, over_heads, summarize_checkpoint
 from anisoscope.utils.errors import UserError
-
-PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
-ENDINGS = {"": "mean", "_low": "low", "_high": "high"}  # endings of an excess's columns
-NOISE_FLOOR = "noise_floor"  # attribute of a run (JSON, by quantity) and of each quantity
 
 
 def write_joined(
@@ -75,67 +69,13 @@ def mark_noise(results: xr.Dataset, noise: dict[str, float]) -> None:
     """
     for name, floor in noise.items():
         if name in results and math.isfinite(floor):
-            for variable in {name, *averages(name)} & {*results.data_vars}:
+            for variable in {name, over_heads(name), block_average(name)} & {*results.data_vars}:
                 results[variable].attrs[NOISE_FLOOR] = floor
 
 
 def _select_families(table: xr.Dataset, families: tuple[str, ...]) -> xr.Dataset:
     own = [name for name in table.data_vars if name in quantities()]
     return table.drop_vars([name for name in own if find_family(name) not in families])
-
-
-def tidy(results: xr.Dataset, batches: int) -> pd.DataFrame:
-    """Make a row for each number: run, corpus, step, positions, metric, layer, head, statistics.
-
-    `axis` and `at` name any other dimension and the place on it, such as neighbors 8 or top 4. The
-    statistics are mean, std, low and high over batches, and excess_<null>, excess_<null>_low and
-    excess_<null>_high. `layer` may be a block. An average over blocks is a metric of its own
-    (`twonn_over_blocks`) without a layer. `noise_floor`, for pretrained models, says how much a
-    value of the metric varies with batch size and kernels.
-    """
-    names, nulls, parts = values_of(results), nulls_in(results), []
-    excesses = [results[excess_name(name)] for name in names if excess_name(name) in results]
-    nulls = nulls if any(excess.notnull().any() for excess in excesses) else []
-    for name in names:
-        values = results[name]
-        frame = _rows(values)
-        for null in nulls:
-            excess = _rows(excess_of(results, name, null).transpose(*values.dims))
-            ends = {f"excess_{null}{end}": excess[key] for end, key in ENDINGS.items()}
-            frame = frame.assign(**ends)
-        further = [dim for dim in frame.index.names if dim not in PLACES]
-        if len(further) > 1:
-            what = f"{name} has the dimensions {', '.join(map(str, further))}"
-            raise ValueError(f"{what}; select a place on all but one of them")
-        frame = frame.reset_index().rename(
-            columns={"block": "layer"} | dict.fromkeys(further, "at")
-        )
-        frame = frame.assign(metric=name, units=values.attrs["units"])
-        frame[NOISE_FLOOR] = values.attrs.get(NOISE_FLOOR, np.nan)
-        parts.append(frame.assign(axis=further[0]) if further else frame)
-    attributes = {"run": results.attrs.get("run"), "corpus": results.attrs.get("corpus")}
-    frame = pd.concat(parts, ignore_index=True).assign(**attributes, batches=batches)
-    columns = ["run", "corpus", "step", "positions", "metric", "layer", "head", "axis", "at"]
-    columns += [*STATISTICS, *(f"excess_{null}{end}" for null in nulls for end in ENDINGS)]
-    columns += [NOISE_FLOOR] * bool(frame[NOISE_FLOOR].notna().any()) + ["batches", "units"]
-    if "layer_name" in results.coords:  # names from the user
-        words = dict(zip(results["layer"].values, results["layer_name"].values, strict=True))
-        frame["layer_name"] = frame["layer"].map(words)
-        columns.insert(columns.index("head"), "layer_name")
-    frame = frame.reindex(columns=columns)
-    whole = [
-        name
-        for name in ("layer", "head")
-        if is_numeric_dtype(frame[name]) and (frame[name].dropna() % 1 == 0).all()
-    ]
-    return frame.astype(dict.fromkeys(whole, "Int64"))
-
-
-def _rows(values: xr.DataArray) -> pd.DataFrame:
-    """Make a row for each place, and a column for each statistic."""
-    dims = [dim for dim in values.dims if dim != "statistic"]
-    dataset = values.reset_coords(drop=True).to_dataset("statistic")
-    return dataset.to_dataframe(dim_order=dims)
 
 
 LOGGED = {  # name in a line of train.jsonl: name in a table, in words

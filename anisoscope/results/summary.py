@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,31 +10,85 @@ import xarray as xr
 
 from anisoscope.measurement.families.registry import null_models_for, quantities
 from anisoscope.measurement.intervals import LEVEL, clip, estimate
-from anisoscope.measurement.quantity import MEASURED, Quantity
-from anisoscope.results.derived import (
-    EMBEDDING,
-    NULL,
-    NULL_WORDS,
-    Average,
-    about_excess,
-    averages,
-    excess_name,
-)
+from anisoscope.measurement.null_models import DRAWS
+from anisoscope.measurement.quantity import HEAD, LAYERS, MEASURED, Quantity
 from anisoscope.results.replicates_table import UNTRAINED, quantity_attributes
 
 STATISTICS = ("mean", "std", "low", "high")
 ACROSS_SEEDS = ("mean", "low", "high", "predicted")  # of experiments repeated over seeds
+NULL = "null"  # the dimension over null models
+EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
+FIRST_BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
+OWN = "the first of the user's layers"  # in a training loop of one's own
 ATTRIBUTE_WORDS = {
-    NULL: NULL_WORDS,
+    NULL: "null model, whose value is subtracted for each batch and replicate; for gaussian the "
+    f"mean over {DRAWS} draws",
     "statistic": f"mean over batches, standard deviation between them, ends of the {LEVEL:.0%} interval of the mean",
 }
+
+
+class Reduction(NamedTuple):
+    """A quantity as a variable of the table, or its average over blocks or heads.
+
+    `take` averages arrays (batch, replicate, positions, *dims of the quantity); `dims` remain.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    take: Callable[[np.ndarray], np.ndarray] = np.asarray
+    words: str = ""
+
+
+def block_average(name: str) -> str:
+    """Name the variable with a quantity's average over blocks, or over blocks and heads."""
+    return f"{name}_over_blocks"
+
+
+def over_heads(name: str) -> str:
+    """Name the variable with a quantity's average over the heads of each block."""
+    return f"{name}_over_heads"
+
+
+def excess_name(name: str) -> str:
+    """Name the variable with the excess of a quantity, or of its average, over null models."""
+    return f"{name}_excess"
+
+
+def averages(name: str, quantity: Quantity, layer_0: str = EMBEDDING) -> list[Reduction]:
+    """List the averages of a quantity, without the embedding.
+
+    If layer 0 is a layer of the user's, all layers are averaged. If it is none of these, it is
+    unknown which layers are blocks, and there are no averages. An average is NaN if any layer or
+    head is not finite, since it would jump when that layer becomes finite.
+    """
+
+    def average(axis: int | tuple[int, ...], first: int = 0) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda x: np.where(np.isfinite(x), x, np.nan)[:, :, :, first:].mean(axis)
+
+    dims = quantity.dims
+    if dims == HEAD:
+        by_block = average(4), "mean over the heads of a block"
+        whole = average((3, 4)), "mean over blocks and heads"
+        return [
+            Reduction(over_heads(name), ("positions", "block"), *by_block),
+            Reduction(block_average(name), ("positions",), *whole),
+        ]
+    has_blocks = dims[0] == "block"
+    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, FIRST_BLOCK, OWN)):
+        return []
+    first = int(not has_blocks and (layer_0 == EMBEDDING or quantity.from_layer_1))
+    words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"
+    if layer_0 == OWN:
+        words = f"mean over all layers{' but the first' * quantity.from_layer_1}"
+    left = "positions", *dims[1:]
+    return [Reduction(block_average(name), left, average(3, first), words)]
 
 
 def summarize(
     schema: Mapping[str, Quantity],
     samples: xr.Dataset,
     nulls: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    averages: Callable[[str], dict[str, Average]] = lambda name: {},
+    layer_0: str | None = None,
 ) -> xr.Dataset:
     """Reduce batches and their resamples to a dimension `statistic`: mean, std, low, high.
 
@@ -43,9 +97,9 @@ def summarize(
         samples: Variables over `batch`, other dimensions, and the replicates of the quantity
             (dimension `jackknife` and so on): first the value on the whole batch, then a value
             for each resample. Without `batch` there is a single batch.
-        nulls: By null model, values in the same form: a quantity that any of them has gets an
-            excess over each, NaN over the others.
-        averages: Averages of a quantity by name, to summarize with it.
+        nulls: By null model, variables in the same form, or None for NaN: a quantity that any of
+            them has gets an excess over each, NaN over the others.
+        layer_0: What the first layer is, for averages over blocks and heads; None for no averages.
 
     Returns:
         Variables (statistic, …) with the attributes of `samples`, and `<name>_excess` (null,
@@ -54,31 +108,42 @@ def summarize(
     variables, labels = {}, {"statistic": STATISTICS}
     for name, quantity in ((name, schema[name]) for name in schema if name in samples):
         own = samples.variables[name]
-        models = [null[name].variable if name in null else None for null in nulls.values()]
+        models = [null.get(name) for null in nulls.values()]
         rest = tuple(dim for dim in own.dims if dim not in ("batch", quantity.resampling))
-        entries = {name: (rest, own.attrs, np.asarray)}
-        for variable, average in averages(name).items():
-            words = {key: f"{own.attrs[key]}, {average.words}" for key in ("long_name", "formula")}
-            entries[variable] = ("positions", *average.dims), own.attrs | words, average.take
-        for variable, (rest, attributes, take) in entries.items():
-            dims, value = ("statistic", *rest), summarize_values(quantity, own, None, take)
-            variables[variable] = dims, value, attributes
-            if any(model is not None for model in models):
+        means = [] if layer_0 is None else averages(name, quantity, layer_0)
+        for variable, dims, take, words in [Reduction(name, rest), *means]:
+            value = summarize_values(quantity, own, None, take)
+            named = ("long_name", "formula") if words else ()
+            attributes = own.attrs | {key: f"{own.attrs[key]}, {words}" for key in named}
+            variables[variable] = ("statistic", *dims), value, attributes
+            if any(name in null for null in nulls.values()):
                 excess = [
                     np.full_like(value, np.nan)
                     if model is None
                     else summarize_values(quantity, own, model, take)
                     for model in models
                 ]
-                attributes = about_excess(variable, attributes)
-                variables[excess_name(variable)] = (NULL, *dims), np.stack(excess), attributes
-                labels[NULL] = nulls
+                attributes = _excess_attributes(variable, attributes)
+                stacked = (NULL, "statistic", *dims), np.stack(excess), attributes
+                variables[excess_name(variable)], labels[NULL] = stacked, nulls
     labels = {
         name: (name, list(x), {"long_name": ATTRIBUTE_WORDS[name]}) for name, x in labels.items()
     }
     whole = xr.Dataset(variables, labels, samples.attrs)
     coords = {name: x for name, x in samples.coords.items() if {*x.dims} <= {*whole.dims}}
     return whole.assign_coords(coords)
+
+
+def _excess_attributes(name: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Derive the attributes of an excess from those of the value; an excess has no range."""
+    formula = f"value minus that of the null model (gaussian: the mean over {DRAWS} draws)"
+    kept = {key: attributes[key] for key in ("family", "resampling") if key in attributes}
+    return {
+        "long_name": f"{attributes.get('long_name', name)}, excess over a null model",
+        "units": attributes.get("units", "1"),
+        "formula": formula,
+        "excess_of": name,
+    } | kept
 
 
 def summarize_values(
@@ -122,16 +187,14 @@ def summarize_checkpoint(
     for name in schema:
         own[name].attrs = quantity_attributes(name)
     for null in nulls:
-        known = own[[name for name in schema if null in null_models_for(name)]]
-        measured = xr.Dataset()
+        measured: Mapping[str, xr.Variable] = {}
         if null == UNTRAINED and untrained is not None:
-            measured = _cloud(untrained, MEASURED)
+            measured = _cloud(untrained, MEASURED).variables
         elif null in raw.indexes["cloud"]:
-            measured = _cloud(raw, null)
-        lacking = xr.full_like(known, np.nan, dtype=np.float32)
-        models[null] = lacking.assign({name: measured[name] for name in known if name in measured})
-    layer_0 = raw.attrs.get("layer_0", EMBEDDING)
-    results = summarize(schema, own, models, lambda name: averages(name, layer_0))
+            measured = _cloud(raw, null).variables
+        known = [name for name in schema if null in null_models_for(name)]
+        models[null] = {name: measured.get(name) for name in known}
+    results = summarize(schema, own, models, raw.attrs.get("layer_0", EMBEDDING))
     whole = {
         name: x.isel({schema[name].resampling: 0}, missing_dims="ignore") for name, x in own.items()
     }

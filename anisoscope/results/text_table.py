@@ -7,8 +7,8 @@ import shutil
 import xarray as xr
 
 from anisoscope.config.measure_config import GAUSSIAN
-from anisoscope.results.derived import NULL, excess_name
 from anisoscope.results.frame import check_table
+from anisoscope.results.summary import NULL, excess_name
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
 FIRST = ("anisotropy", "mean_cosine", "twonn", excess_name("twonn"), "effective_rank")

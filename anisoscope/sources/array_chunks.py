@@ -24,7 +24,7 @@ from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.measurement.null_models import DRAWS, factor_covariance, gaussian, layer_keys
 from anisoscope.measurement.quantity import MEASURED, Quantity, Values
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.results.derived import NULL
+from anisoscope.results.summary import NULL
 from anisoscope.results.summary import summarize
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, describe
@@ -265,7 +265,7 @@ def add_metrics(
             if draws:
                 replicates = [_replicates(name, metric, draw, chunk.folds) for draw in draws]
                 null[name][b, n] = np.mean(replicates, axis=0)
-    models = {name: null if name == GAUSSIAN else {} for name in null_models}
+    models = {name: null.variables if name == GAUSSIAN else {} for name in null_models}
     added = summarize(schema, values, models)
     return table.assign({name: value.variable for name, value in added.data_vars.items()})
 

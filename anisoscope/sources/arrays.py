@@ -29,7 +29,7 @@ from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics import convert
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import replicates_table
-from anisoscope.results.derived import values_of
+from anisoscope.results.frame import values_of
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike

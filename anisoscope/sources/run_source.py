@@ -21,9 +21,9 @@ from anisoscope.data.corpus import Corpus
 from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import replicates_table
-from anisoscope.results.derived import FIRST_BLOCK
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
+from anisoscope.results.summary import FIRST_BLOCK
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.sources.run_program import OTHERS, RunProgram, draw_probe, make_measure_program
 from anisoscope.sources.sweep import (

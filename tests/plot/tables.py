@@ -21,9 +21,9 @@ from anisoscope.measurement.families.registry import coordinates, null_models_fo
 from anisoscope.measurement.quantity import MEASURED
 from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
-from anisoscope.results.derived import averages, excess_name
 from anisoscope.results.join import join_steps
 from anisoscope.results.replicates_table import build_table
+from anisoscope.results.summary import block_average, excess_name, over_heads
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.subspaces import tangent_quantities
 from anisoscope.subspaces.tangent_quantities import (
@@ -102,9 +102,7 @@ def changed(run: Run, change: Callable[[xr.Dataset], xr.Dataset]) -> Run:
 
 def lacking(run: Run, *names: str) -> Run:
     """As if these quantities had not been measured."""
-    gone = [
-        one for name in names for one in (name, *(averages(name) if name in quantities() else ()))
-    ]
+    gone = [one for name in names for one in (name, over_heads(name), block_average(name))]
     gone += [excess_name(name) for name in gone]
     return changed(run, lambda table: table.drop_vars(gone, errors="ignore"))
 

@@ -12,7 +12,7 @@ from anisoscope.plot.draw import MODELS, RUN_FIGURES
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import NULLS_IN_FIGURES
 from anisoscope.plot.specs import GAIN_AXIS, SPECS
-from anisoscope.results.derived import excess_of
+from anisoscope.results.frame import excess_of
 from tests.plot.reading import curve_is, footer_of
 from tests.plot.tables import STEPS, lacking, with_nulls
 

@@ -7,10 +7,9 @@ import xarray as xr
 
 from anisoscope.measurement.families.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
-from anisoscope.results.derived import block_average
 from anisoscope.results.frame import to_frame
 from anisoscope.results.join import join_steps, scores, tidy, write_joined
-from anisoscope.results.summary import summarize_checkpoint
+from anisoscope.results.summary import block_average, summarize_checkpoint
 from tests.results.made import BLOCKS, HEADS, LAYERS, NAMES, NULLS, S, table, values
 
 ALL = tuple(FAMILIES)

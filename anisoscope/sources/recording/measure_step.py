@@ -19,7 +19,7 @@ from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureCon
 from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.results import join, joined_files
-from anisoscope.results.derived import OWN
+from anisoscope.results.summary import OWN
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.sources.folds import cut_chunks
