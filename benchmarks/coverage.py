@@ -20,20 +20,20 @@ import pandas as pd
 from tqdm import tqdm
 
 from anisoscope import compare, measure
-from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
-from anisoscope.data.unigrams import BINS, LENGTHS
-from anisoscope.measurement.families.registry import coordinates, find_family, quantities
-from anisoscope.measurement.intervals import estimate
-from anisoscope.measurement.quantity import MEASURED
-from anisoscope.measurement.resampling import Types
+from anisoscope.config.measure_config import FAMILY_NAMES, MeasureConfig
+from anisoscope.engine.intervals import estimate
+from anisoscope.metrics.frequency import BINS, LENGTHS
 from anisoscope.metrics.logit_lens import build_unembedding
+from anisoscope.metrics.quantity import MEASURED
+from anisoscope.metrics.registry import coordinates, find_family, quantities
+from anisoscope.metrics.resampling import Types
 from anisoscope.sources.activations import BatchActivations, measure_batch
 from anisoscope.utils.compiled import CACHE, keep
 from tests.zoo import WINDOW, ZOO, Member
 
 BATCHES, FOLDS, POINTS = 4, 8, 1024
 LOW, HIGH = 0.92, 0.98  # what a nominal 95 % may measure
-CHOICES = tuple(INPUT_KINDS)
+CHOICES = FAMILY_NAMES
 LETTERS = 0.8 ** np.arange(12) / (0.8 ** np.arange(12)).sum()  # shares of the types of points
 HEAD = 16  # coordinates of a query, the first ones; of a key, the next; in windows
 WIDTH = 8  # of clusters

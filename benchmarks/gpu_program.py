@@ -32,8 +32,8 @@ from anisoscope.config.run_config import RunConfig, TrainConfig
 from anisoscope.engine.cloud_programs import Selection, measure_layer
 from anisoscope.engine.measure_clouds import make_constants
 from anisoscope.engine.sizes import lay_out
-from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics.neighbors import nearest_neighbors
+from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.models import fused_attention, transformer
 from anisoscope.sources.folds import cut_runs
 from anisoscope.training import optimizer, step

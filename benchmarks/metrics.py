@@ -36,10 +36,11 @@ from anisoscope.config.measure_config import (
 )
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.families import spectrum_family
-from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.decomposition import spectrum as compute_spectrum
+from anisoscope.metrics.dimension import read_twonn
 from anisoscope.metrics.neighbors import nearest_neighbors
-from anisoscope.metrics.spectrum import spectrum as compute_spectrum
+from anisoscope.metrics.quantity import read_all
+from anisoscope.metrics.spectrum import SPECTRUM_QUANTITIES
 from anisoscope.models import transformer
 from anisoscope.sources.run_program import OTHERS, make_measure_program
 from anisoscope.utils.compiled import CACHE, keep
@@ -51,12 +52,13 @@ CLOUDS = {"cpu": [(4096, 512)], "gpu": [(20_000, 1024), (10_000, 768)]}  # by ki
 
 
 def search(cloud_PD: jax.Array) -> jax.Array:
-    return twonn(nearest_neighbors(cloud_PD))
+    return read_twonn(nearest_neighbors(cloud_PD))
 
 
 def spectrum(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     """Compute the family spectrum of a cloud as the package does, without resamples."""
-    return spectrum_family.read_spectra(compute_spectrum(cloud_PD))
+    spectra = compute_spectrum(cloud_PD)
+    return jax.vmap(lambda single: read_all(SPECTRUM_QUANTITIES, single))(spectra)
 
 
 def product(cloud_PD: jax.Array) -> jax.Array:

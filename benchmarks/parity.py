@@ -22,10 +22,16 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.spatial.distance import cdist
 
-from anisoscope.metrics.dimension import twonn, twonn_bayes, twonn_microscope, twonn_mle
+from anisoscope.metrics.decomposition import spectrum
+from anisoscope.metrics.dimension import (
+    read_twonn,
+    read_twonn_microscope,
+    read_twonn_mle,
+    twonn_bayes,
+)
 from anisoscope.metrics.neighbors import nearest_neighbors
-from anisoscope.metrics.scale import gride
-from anisoscope.metrics.spectrum import anisotropy, isoscore, spectrum
+from anisoscope.metrics.scale import read_gride
+from anisoscope.metrics.spectrum import read_anisotropy, read_isoscore
 from anisoscope.utils.compiled import CACHE, keep
 from benchmarks.peers import peer
 from tests.zoo import ZOO
@@ -91,14 +97,14 @@ def measure(cloud_PD: jax.Array) -> dict[str, jax.Array]:
     posterior = twonn_bayes(neighbors)
     whole = jax.tree.map(lambda field: field[0], spectrum(cloud_PD))
     return {
-        "twonn": twonn(neighbors),
-        "twonn_mle": twonn_mle(neighbors),
+        "twonn": read_twonn(neighbors),
+        "twonn_mle": read_twonn_mle(neighbors),
         "twonn_bayes": posterior.mean,
         "twonn_bayes_std": posterior.std,
-        "twonn_microscope": twonn_microscope(neighbors).dimension,
-        "anisotropy": anisotropy(whole),
-        "isoscore": isoscore(whole),
-        **{f"gride {first}": gride(neighbors, first) for first in ranks},
+        "twonn_microscope": read_twonn_microscope(neighbors).dimension,
+        "anisotropy": read_anisotropy(whole),
+        "isoscore": read_isoscore(whole),
+        **{f"gride {first}": read_gride(neighbors, first) for first in ranks},
     }
 
 

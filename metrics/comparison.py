@@ -1,15 +1,17 @@
-"""Similarity of two representations of the same points: two layers, or a layer at two checkpoints.
+"""Family comparison: layers compared by CKA and their neighbors, with each other and in time.
 
 Here X is two axes joined into one; A are rows of a block.
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, UInt
+from jaxtyping import Array, Float
 
 from anisoscope.metrics.cloud import (
     AnyArray,
@@ -20,7 +22,28 @@ from anisoscope.metrics.cloud import (
     fold_weights,
     only,
 )
-from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.convert import ArrayLike
+from anisoscope.metrics.neighbors import Nearest, Neighbors, nearest_neighbors
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import (
+    LAYER,
+    LAYERS,
+    MEASURED,
+    PERMUTED,
+    Family,
+    Quantity,
+    Values,
+    correlation,
+    share,
+)
+from anisoscope.metrics.resampling import (
+    Labels,
+    LayerClouds,
+    Searched,
+    map_samples,
+    over_sections,
+    search,
+)
 
 POINTS_AT_ONCE = 256  # points that are multiplied at once
 LEAST_HSIC = 1e-4  # share of |X^T X|_F^2: float32 rounds n (n - 3) HSIC_1(K, K) by up to 1e-6 of it
@@ -41,19 +64,6 @@ class PreparedCloud(NamedTuple):
     energy_2R: Float[Array, "*N 2 R"]
 
 
-class Nearest(NamedTuple):
-    """A few nearest neighbors of each point: enough for an overlap, and small enough to store."""
-
-    # the neighbors, each the first of its copies, in the smallest sufficient integer type
-    index_PC: UInt[Array, "*N P C"]
-    usable_P: Bool[Array, "*N P"]  # the first of its copies, with C neighbors
-    first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
-
-    def part(self, member_P: Bool[Array, " P"]) -> "Nearest":
-        """Take the part of the points whose neighbors are among these points alone."""
-        return self._replace(usable_P=self.usable_P & member_P, first_P=self.first_P & member_P)
-
-
 def ckas(
     x_PD: Points, y_PE: Float[AnyArray, "P E"], keep_RP: Float[AnyArray, "R P"] | None = None
 ) -> Cka:
@@ -71,6 +81,27 @@ def ckas(
     """
     keep_RP = jnp.ones((1, len(x_PD))) if keep_RP is None else jnp.asarray(keep_RP)
     return compare_prepared(prepare_cloud(x_PD, keep_RP), prepare_cloud(y_PE, keep_RP), keep_RP)
+
+
+@public_metric()
+def cka(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Linear CKA: the similarity of two representations of the same points.
+
+    |X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), X and Y centered. A number in [0, 1], 1 up to rotation,
+    scale and shift. Independent clouds lie above 0: see `cka_unbiased`. NaN where all points of x
+    or of y are equal. Source: Kornblith et al. 2019.
+    """
+    return ckas(x, y).biased[0]
+
+
+@public_metric()
+def cka_unbiased(x: ArrayLike, y: ArrayLike) -> Scalar:
+    """Linear CKA with the unbiased HSIC: about 0 for independent clouds of independent points.
+
+    A number in [-1, 1]; NaN for fewer than 4 points, or where `cka` is NaN. Source: Song et al.
+    2012 (HSIC), Nguyen et al. 2021 (its use in CKA).
+    """
+    return ckas(x, y).unbiased[0]
 
 
 def prepare_clouds(
@@ -125,7 +156,7 @@ def select_nearest(neighbors: Neighbors, count: int = 10) -> Nearest:
     )
 
 
-def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
+def nearest_overlap(a: Nearest, b: Nearest) -> Scalar:
     """Share of a point's C nearest in one cloud that are among its C nearest in the other, on average.
 
     Range: [0, 1]; about C/(P - 1) for independent clouds. The mean is over the points that are the
@@ -140,6 +171,18 @@ def neighbor_overlap(a: Nearest, b: Nearest) -> Scalar:
     same_PCC = a.index_PC[:, :, None] == b.index_PC[:, None, :]
     shared_P = same_PCC.sum(axis=(1, 2)) / a.index_PC.shape[1]
     return jnp.where(usable_P, shared_P, 0.0).sum() / usable_P.sum()
+
+
+@public_metric()
+def neighbor_overlap(x: ArrayLike, y: ArrayLike, k: int = 10) -> Scalar:
+    """Share of a point's k nearest in x that are among its k nearest in y, on average.
+
+    A share in [0, 1]; about k / points for independent clouds. NaN where no point has k neighbors
+    in both. Source: Doimo et al. 2020; copies of a point count once, a rule of this project.
+    Ties are broken arbitrarily.
+    """
+    nearest = (select_nearest(nearest_neighbors(z, max(k, 2)), k) for z in (x, y))
+    return nearest_overlap(*nearest)
 
 
 def prepare_cloud(x_PD: Points, keep_RP: Float[AnyArray, "R P"]) -> PreparedCloud:
@@ -227,3 +270,111 @@ def _fold_products(
 
     empty_JDE = jnp.zeros((folds, x_PD.shape[1], y_PE.shape[1]))
     return jax.lax.fori_loop(0, blocks, add_block, empty_JDE)
+
+
+def name_pair(quantity: Quantity, dims: tuple[str, ...], words: str) -> Quantity:
+    """Return the entry of a similarity of certain pairs of layers."""
+    return dataclasses.replace(quantity, dims=dims, long_name=f"{quantity.long_name} {words}")
+
+
+NEIGHBORS = 10
+WITH = {  # what a layer is compared with: (dimensions, words for the long name)
+    "layers": (LAYERS, "of two layers"),
+    "previous": (LAYER, "with the checkpoint before"),
+    "last": (LAYER, "with the last checkpoint"),
+}
+SIMILARITIES = {
+    "cka": share(
+        "linear CKA", "|X^T Y|_F^2 / (|X^T X|_F |Y^T Y|_F), centered", "Kornblith et al. 2019"
+    ),
+    "cka_unbiased": correlation(
+        "linear CKA without bias",
+        "HSIC_1(K, L) / sqrt(HSIC_1(K, K) HSIC_1(L, L)), K = X X^T, L = Y Y^T; HSIC_1 is unbiased "
+        "for independent points; 0 on average for independent clouds of them",
+        "Nguyen et al. 2021; HSIC_1: Song et al. 2012",
+    ),
+    "neighbor_overlap": share(
+        "neighborhood overlap",
+        f"share of common points among the {NEIGHBORS} nearest distinct points of each point that "
+        "is the first of its copies in both clouds",
+        "Doimo et al. 2020, where copies are neighbors too, and theirs is then higher",
+        resampling="share_sections",
+    ),
+}
+COMPARISON_QUANTITIES = {
+    f"{kind}_{name}": name_pair(quantity, *attributes)
+    for kind, quantity in SIMILARITIES.items()
+    for name, attributes in WITH.items()
+}
+NEEDS_PREVIOUS_CHECKPOINT = {f"{kind}_previous" for kind in SIMILARITIES}
+
+
+def keep_nearest(searched: Searched) -> Searched:
+    """Keep the NEIGHBORS nearest, which the overlap needs, of a search for several quantities."""
+    return select_nearest(searched, NEIGHBORS)
+
+
+def search_nearest(cloud_PD: Points, labels: Labels) -> Searched:
+    """Search the NEIGHBORS nearest of every point, in the cloud and in its sections."""
+    return keep_nearest(search(cloud_PD, NEIGHBORS, labels))
+
+
+class Prepared(NamedTuple):
+    """A cloud prepared for comparison: what CKA reads, and the nearest neighbors."""
+
+    ready: PreparedCloud
+    nearest: Searched
+
+
+def prepare_comparison(cloud_PD: Points, labels: Labels) -> Prepared:
+    """Prepare a cloud for `compare_pair`."""
+    return Prepared(prepare_cloud(cloud_PD, labels.keep_RP), search_nearest(cloud_PD, labels))
+
+
+def compare_pair(a: Prepared, b: Prepared, labels: Labels) -> Values:
+    """Compare two clouds of the same points, {kind: (R,)}."""
+    cka = compare_prepared(a.ready, b.ready, labels.keep_RP)
+    overlap = over_sections(
+        lambda *nearest: {"neighbor_overlap": nearest_overlap(*nearest)},
+        labels,
+        a.nearest,
+        b.nearest,
+    )
+    return {"cka": cka.biased, "cka_unbiased": cka.unbiased} | overlap
+
+
+def measure_comparison(clouds: LayerClouds) -> dict[str, Values]:
+    """Compare every layer with every other, and with the same layer of each of the `references`.
+
+    Returns:
+        {"measured": values of the clouds}; and where the windows can be permuted, "permuted": the
+        permuted clouds compared with the clouds themselves.
+    """
+    labels = clouds.labels
+    measured_N = Prepared(prepare_clouds(clouds.points_NPD, labels.keep_RP), clouds.nearest_N)
+    prepared = map_samples(
+        lambda z_NPD: jax.lax.map(lambda cloud_PD: prepare_comparison(cloud_PD, labels), z_NPD),
+        clouds.nulls | clouds.references,
+    )
+    references = {name: prepared.pop(name) for name in clouds.references}
+
+    compare = functools.partial(compare_pair, labels=labels)
+
+    def compare_layers(layers_N: Prepared) -> Values:
+        found = map_samples(
+            lambda other_N: jax.lax.map(lambda pair: compare(*pair), (layers_N, other_N)),
+            references,
+        )
+        found["layers"] = map_pairs(compare, layers_N, measured_N)
+        return {
+            f"{kind}_{name}": value
+            for name, values in found.items()
+            for kind, value in values.items()
+        }
+
+    return map_samples(compare_layers, {MEASURED: measured_N} | prepared)
+
+
+COMPARISON = Family(
+    "layers", measure_comparison, COMPARISON_QUANTITIES, (PERMUTED,), neighbors=NEIGHBORS
+)

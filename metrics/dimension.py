@@ -1,16 +1,33 @@
-"""Intrinsic dimension from the two nearest neighbors of every point.
+"""Family dimension: intrinsic dimension from the two nearest neighbors of every point.
 
-Copies count once, except in LLM-Microscope's rule, which is computed from the numbers of copies.
+Copies count once, except in LLM-Microscope's rule, which is computed from the numbers of copies. All
+but that rule are NaN where too few points are distinct. G are groupings of the points, S parts of
+them.
 """
 
+import functools
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import Scalar
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.copies import COPY_ROUNDING
-from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.leading import remaining, without_longest
+from anisoscope.metrics.neighbors import SPARE, Neighbors, nearest_neighbors, neighbors_among
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import (
+    POINT_NULLS,
+    SHAPE_OF_LEARNING,
+    Family,
+    Values,
+    count,
+    magnitude,
+    read_all,
+)
+from anisoscope.metrics.resampling import Cloud, over_parts
 
 LEAST = 64  # distinct points with a ratio: the error of a dimension is d / sqrt(n), here an eighth
 
@@ -24,14 +41,11 @@ def has_enough_points(neighbors: Neighbors) -> Bool[Array, ""]:
     return usable_P.sum() >= jnp.minimum(LEAST, neighbors.member_P.sum() / 2)
 
 
-def twonn(neighbors: Neighbors) -> Scalar:
-    """TwoNN dimension by a line through the origin: sum(x y) / sum(x^2).
+def read_twonn(neighbors: Neighbors) -> Scalar:
+    """Read `twonn`: sum(x y) / sum(x^2), x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of n points.
 
-    x_i = ln mu_(i), y_i = -ln(1 - i/n), mu = r2/r1 of the n distinct points, sorted, of which the
-    smallest int(0.9 n) enter (at least one, at most n - 1). Range: > 0; biased low above about
-    15 dimensions (33 for a Gaussian of 50, at 4096 points). NaN with fewer than 3 distinct points.
-    All
-    ratios that enter equal to 1: inf.
+    The n distinct points are sorted by mu; the smallest int(0.9 n) enter (at least one, at most
+    n - 1). 33 for a Gaussian of 50 dimensions, at 4096 points.
     """
     usable_P = neighbors.usable()
     count = usable_P.sum()
@@ -41,13 +55,31 @@ def twonn(neighbors: Neighbors) -> Scalar:
     return _slope_through_origin(x_P, jnp.arange(1, x_P.size + 1) / count, kept, count)
 
 
-def twonn_mle(neighbors: Neighbors) -> Scalar:
-    """TwoNN dimension by maximum likelihood, unbiased for Pareto ratios: (n - 1) / sum_i ln(r2_i/r1_i).
+@public_metric()
+def twonn(x: ArrayLike) -> Scalar:
+    """Intrinsic dimension by TwoNN: a line through the origin fits the smallest 90 % of the ratios.
 
-    Range: > 0, with the bias of `twonn`. NaN with fewer than 3 distinct points. All ratios 1: inf.
+    Copies of a point count once. Biased low above about 15 dimensions: compare with a Gaussian
+    cloud of the same spectrum (`anisoscope.measure` does). A dimension above 0; NaN for fewer
+    than 3 distinct points, inf for a lattice. Source: Facco et al. 2017.
     """
+    return read_twonn(search_with_gradient(x, 2))
+
+
+def read_twonn_mle(neighbors: Neighbors) -> Scalar:
+    """Read `twonn_mle`, unbiased for Pareto ratios."""
     total, count = _sum_log_ratios(neighbors)
     return jnp.where(count > 2, (count - 1) / total, jnp.nan)
+
+
+@public_metric()
+def twonn_mle(x: ArrayLike) -> Scalar:
+    """TwoNN by maximum likelihood, from all ratios: (n - 1) / sum ln(r2/r1).
+
+    A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice. Source: Facco et
+    al. 2017, as in DADApy ("ml").
+    """
+    return read_twonn_mle(search_with_gradient(x, 2))
 
 
 class Posterior(NamedTuple):
@@ -72,8 +104,8 @@ class Microscope(NamedTuple):
     dropped: Int[Array, ""]  # points left out of the fit, but counted in F
 
 
-def twonn_microscope(neighbors: Neighbors) -> Microscope:
-    """LLM-Microscope's dimension, flaw included: the slope of `twonn` over other points.
+def read_twonn_microscope(neighbors: Neighbors) -> Microscope:
+    """Read `twonn_microscope`, flaw included: the slope of `twonn` over other points.
 
     Copies are neighbors like others; where two differ by rounding, a ratio is 1/ROUNDING or 1 +
     ROUNDING. u points are useless or have mu <= 1 + 1e-8 and are dropped, yet still counted in F_j
@@ -97,6 +129,17 @@ def twonn_microscope(neighbors: Neighbors) -> Microscope:
     share_P = (dropped + jnp.arange(1, x_P.size + 1)) / points
     dimension = _slope_through_origin(x_P, share_P, jnp.minimum(count // 5, count - 1), count)
     return Microscope(dimension, useless_P.sum(), dropped)
+
+
+@public_metric()
+def twonn_microscope(x: ArrayLike) -> Scalar:
+    """TwoNN as the code of The Shape of Learning computes it: the smallest 20 % of the ratios.
+
+    Copies are neighbors like others, which pushes the dimension up. A dimension above 0, too high
+    where points have copies; NaN for fewer than 5 ratios. Source: the published code of Razzhigaev
+    et al. 2024.
+    """
+    return read_twonn_microscope(search_with_gradient(x, 2)).dimension
 
 
 def _slope_through_origin(
@@ -124,3 +167,136 @@ def _sum_log_ratios(neighbors: Neighbors) -> tuple[Scalar, Int[Array, ""]]:
     """Add up ln(r2/r1) of the usable points, and count them."""
     usable_P = neighbors.usable()
     return jnp.where(usable_P, _log_ratios(neighbors), 0.0).sum(), usable_P.sum()
+
+
+def search_with_gradient(x_PD: Array, count: int) -> Neighbors:
+    """Find neighbors; indices have no gradient, distances have that of the subtraction."""
+    neighbors = jax.lax.stop_gradient(nearest_neighbors(jax.lax.stop_gradient(x_PD), count))
+    square_PC = jnp.square(x_PD[:, None] - x_PD[neighbors.index_PC]).sum(axis=-1)
+    distinct_PC = square_PC > 0
+    recomputed_PC = jnp.where(distinct_PC, jnp.sqrt(jnp.where(distinct_PC, square_PC, 1.0)), 0.0)
+    return neighbors._replace(
+        distance_PC=neighbors.distance_PC + (recomputed_PC - jax.lax.stop_gradient(recomputed_PC))
+    )
+
+
+NAN_OF_FEW = f"; NaN below {LEAST} distinct points, or half of a cloud of fewer than {2 * LEAST}"
+PUBLISHED = "twonn_microscope"  # as its authors compute it, for any number of points
+
+dimension_quantity = functools.partial(magnitude, resampling="sections")
+
+
+DIMENSION_QUANTITIES = {
+    "twonn": dimension_quantity(
+        "intrinsic dimension (TwoNN, 90 % fit)",
+        "slope through the origin of -ln(1 - i/n) on ln(r2/r1), smallest 90 % of the n distinct "
+        f"points{NAN_OF_FEW}",
+        "Facco et al. 2017",
+        read=read_twonn,
+    ),
+    "twonn_mle": dimension_quantity(
+        "intrinsic dimension (TwoNN, maximum likelihood)",
+        f"(n - 1) / sum ln(r2/r1) over the n distinct points{NAN_OF_FEW}",
+        "Facco et al. 2017, in DADApy's unbiased form",
+        read=read_twonn_mle,
+    ),
+    "twonn_bayes": dimension_quantity(
+        "intrinsic dimension (TwoNN, posterior mean)",
+        f"(2 + n) / (5 + sum ln(r2/r1)), prior Gamma(2, 5){NAN_OF_FEW}",
+        "Facco et al. 2017, with DADApy's prior",
+        read=lambda neighbors: twonn_bayes(neighbors).mean,
+    ),
+    "twonn_bayes_std": dimension_quantity(
+        "intrinsic dimension (TwoNN, posterior deviation)",
+        "sqrt(2 + n) / (5 + sum ln(r2/r1)); treats the ratios as independent, which they "
+        f"are not{NAN_OF_FEW}",
+        "Facco et al. 2017, with DADApy's prior",
+        read=lambda neighbors: twonn_bayes(neighbors).std,
+    ),
+    "twonn_microscope": dimension_quantity(
+        "intrinsic dimension (LLM-Microscope's 20 % rule)",
+        "slope through the origin of -ln(1 - (u+j)/(n+u)) on ln(r2/r1), smallest 20 %, u dropped "
+        "points counted in F",
+        SHAPE_OF_LEARNING,
+        read=lambda neighbors: read_twonn_microscope(neighbors).dimension,
+    ),
+}
+COUNT_QUANTITIES = {  # of the whole cloud
+    "duplicate_points": count(
+        "copies of an earlier point",
+        "points equal to an earlier one up to rounding (chains of distances below 2e-6 |x|); "
+        "left out of every dimension but LLM-Microscope's",
+        read=Neighbors.duplicates,
+    ),
+    "twonn_dropped": count(
+        "distinct points without a ratio",
+        "distinct points without two finite neighbors; left out of all but LLM-Microscope's",
+        read=Neighbors.dropped,
+    ),
+    "microscope_useless": count(
+        "useless points (LLM-Microscope)",
+        "r1 < 1e-8 mean|x - E x|, copies being neighbors",
+        SHAPE_OF_LEARNING,
+        read=lambda neighbors: read_twonn_microscope(neighbors).useless,
+    ),
+    "microscope_dropped": count(
+        "dropped points (LLM-Microscope)",
+        "useless points and those with r2/r1 <= 1 + 1e-8; still counted in F",
+        SHAPE_OF_LEARNING,
+        read=lambda neighbors: read_twonn_microscope(neighbors).dropped,
+    ),
+}
+TWONN_WITHOUT_LONGEST = "twonn_without_longest"
+
+
+def mask_few_points(values: Values, neighbors: Neighbors) -> Values:
+    """Replace values and resamples by NaN where too few points of the whole cloud are distinct."""
+    enough = has_enough_points(neighbors)
+    return {name: jnp.where(enough, value, jnp.nan) for name, value in values.items()}
+
+
+def take_whole(searched: Neighbors) -> Neighbors:
+    """Take the neighbors in the whole cloud."""
+    return jax.tree.map(lambda x_G: x_G[0], searched)
+
+
+def measure_dimension(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,); counts are of the whole cloud."""
+    labels, whole = cloud.labels, take_whole(cloud.searched)
+    section_P = jnp.asarray(labels.part_SP[1:]).argmax(axis=0) if len(labels.part_SP) > 1 else None
+
+    def read(member_P: Array, neighbors: Neighbors, *left: Neighbors) -> Values:
+        values = read_all(DIMENSION_QUANTITIES, neighbors)
+        return values | {TWONN_WITHOUT_LONGEST: jnp.stack([read_twonn(found) for found in left])}
+
+    def keep_left(left_P: Array) -> Neighbors:
+        """Find neighbors among the points that remain, from those searched among all points."""
+
+        def among(part: tuple[Neighbors, Array | int]) -> Neighbors:
+            return neighbors_among(cloud.points_PD, part[0], left_P, part[1])
+
+        if section_P is None:
+            return jax.tree.map(lambda x_G: x_G[None], among((whole, 0)))
+        return jax.lax.map(among, (cloud.searched, jnp.stack([0 * section_P, section_P])))
+
+    left_2G = jax.lax.map(keep_left, remaining(cloud))
+    left = tuple(jax.tree.map(lambda x_2, z=z: x_2[z], left_2G) for z in range(2))
+    values = over_parts(read, labels, cloud.searched, *left)
+    without_2 = [
+        mask_few_points({TWONN_WITHOUT_LONGEST: value}, take_whole(found))[TWONN_WITHOUT_LONGEST]
+        for value, found in zip(values.pop(TWONN_WITHOUT_LONGEST), left, strict=True)
+    ]
+    values = mask_few_points(values, whole) | {PUBLISHED: values[PUBLISHED]}
+    values |= {TWONN_WITHOUT_LONGEST: jnp.stack(without_2)}
+    return values | read_all(COUNT_QUANTITIES, whole)
+
+
+DIMENSION = Family(
+    "cloud",
+    measure_dimension,
+    DIMENSION_QUANTITIES
+    | COUNT_QUANTITIES
+    | {TWONN_WITHOUT_LONGEST: without_longest(DIMENSION_QUANTITIES["twonn"])},
+    POINT_NULLS,
+    neighbors=SPARE,
+)

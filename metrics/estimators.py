@@ -1,6 +1,6 @@
-"""Dimensions of a cloud from pair counts, spanning trees and eigenvalues.
+"""Family estimators: dimensions from pair counts and spanning trees, and ranks above noise.
 
-Y are shares of the points, S parts of a cloud, E eigenvalues.
+Y are shares of the points, S parts of a cloud, G groupings by them, E eigenvalues.
 """
 
 import functools
@@ -20,17 +20,24 @@ from anisoscope.metrics.cloud import (
     product,
     scale_to_unit,
 )
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.copies import COPY_ROUNDING, copies
+from anisoscope.metrics.decomposition import spectrum
+from anisoscope.metrics.dimension import NAN_OF_FEW, dimension_quantity, mask_few_points, take_whole
 from anisoscope.metrics.eigen import RESOLUTION
-from anisoscope.metrics.neighbors import Neighbors, rounding
+from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors, rounding
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import POINT_NULLS, Family, Values, magnitude
+from anisoscope.metrics.resampling import Cloud
 
 # neighbors whose median distances are the two radii of the correlation integral
 NEARER, FARTHER = 10, 20
 TREE_SHARES = (8, 4, 2, 1)  # shares 1/f of the points whose trees are grown
+MOST_PAIRED = 40_000  # points whose pairwise distances are held at once
 COUNTED_AT_ONCE = 64  # points whose distances to all others exist at once
 
 
-def correlation_dimension(
+def part_correlation_dimension(
     cloud_PD: Points, neighbors: Neighbors, part_SP: Bool[AnyArray, "S P"] | None = None
 ) -> Float[Array, "*S"]:
     """Growth of the correlation integral: ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r.
@@ -44,7 +51,7 @@ def correlation_dimension(
     """
     neighbors.check_searched(FARTHER)
     if part_SP is None:
-        return correlation_dimension(cloud_PD, neighbors, neighbors.member_P[None])[0]
+        return part_correlation_dimension(cloud_PD, neighbors, neighbors.member_P[None])[0]
     distance_P2 = neighbors.distance_PC[:, jnp.array([NEARER - 1, FARTHER - 1])]
     first_SP = neighbors.first_P[None] & part_SP
     radius_S2 = jax.lax.map(
@@ -89,7 +96,18 @@ def correlation_dimension(
     return jnp.where(known_S, dimension_S, jnp.nan)
 
 
-def ph_dimension(
+@public_metric()
+def correlation_dimension(x: ArrayLike) -> Scalar:
+    """Correlation dimension: growth of the share of pairs nearer than r between two radii.
+
+    The radii are the medians of the distances to the 10th and to the 20th neighbor. A dimension, 0
+    or above; NaN for fewer than 21 distinct points. Its derivative is 0 or NaN. Source: Grassberger
+    and Procaccia 1983, with the radii of scikit-dimension's CorrInt.
+    """
+    return part_correlation_dimension(x, nearest_neighbors(x, FARTHER))
+
+
+def part_ph_dimension(
     cloud_PD: Points,
     original_P: Int[AnyArray, " P"] | None = None,
     part_SP: Bool[AnyArray, "S P"] | None = None,
@@ -125,6 +143,25 @@ def ph_dimension(
         return jnp.where(part_P.sum() >= 8 * TREE_SHARES[0], found, jnp.nan)
 
     return jax.lax.map(read, jnp.asarray(part_SP))
+
+
+@public_metric()
+def ph_dimension(x: ArrayLike) -> Scalar:
+    """Dimension by persistent homology of degree 0: the growth of the minimum spanning tree.
+
+    A dimension above 0, noisy; NaN for fewer than 64 points. Source: Birdal et al. 2021,
+    Schweinhart 2020; slope over P/8 to P points, a reconstruction.
+
+    Raises:
+        ValueError: x is not a matrix of real numbers with two points or more, or has more than
+            40,000 points, whose distances take 20 GB.
+    """
+    if len(x) > MOST_PAIRED:
+        raise ValueError(
+            f"x has {len(x):,} points, and the distances of all pairs are held at once; pass at most "
+            f"{MOST_PAIRED:,}"
+        )
+    return part_ph_dimension(x)
 
 
 def _dimension_by_growth(size_Y: Float[Array, " Y"], length_Y: Float[Array, " Y"]) -> Scalar:
@@ -221,3 +258,78 @@ def _tree_length(
     start = jnp.full(len(kept_P), jnp.inf), kept_P, kept_P.argmax(), jnp.zeros(())
     length = jax.lax.fori_loop(0, edges, join, start)[3]
     return nan_unless(distance_PP[0, 0], length)
+
+
+NOISE_VARIANCE = (
+    "s^2 the variance of noise whose Marchenko-Pastur median is the median eigenvalue; NaN for "
+    "fewer points than dimensions"
+)
+ESTIMATOR_QUANTITIES = {
+    "correlation_dimension": dimension_quantity(
+        "correlation dimension",
+        "ln(C(r2)/C(r1)) / ln(r2/r1), C(r) the share of pairs nearer than r, r1 and r2 the medians "
+        f"of the distances to the {NEARER}th and {FARTHER}th neighbor{NAN_OF_FEW}",
+        "Grassberger and Procaccia 1983, radii as scikit-dimension's CorrInt",
+    ),
+    "ph_dimension": dimension_quantity(
+        "dimension of the minimum spanning tree",
+        "1/(1 - s), s the slope of ln of the tree's length on ln n, n = P/8, P/4, P/2, P distinct "
+        f"points{NAN_OF_FEW}",
+        "Steele 1988; Schweinhart 2020; sizes and fit: this project",
+    ),
+    "marchenko_pastur_rank": magnitude(
+        "principal directions above the Marchenko-Pastur edge",
+        f"number of eigenvalues above s^2 (1 + sqrt(D/P))^2, {NOISE_VARIANCE}",
+        "Marchenko and Pastur 1967",
+        read=marchenko_pastur_rank,
+    ),
+    "gavish_donoho_rank": magnitude(
+        "principal directions above Gavish and Donoho's threshold",
+        f"number of singular values above the optimal hard threshold of unknown noise, {NOISE_VARIANCE}",
+        "Gavish and Donoho 2014",
+        read=gavish_donoho_rank,
+    ),
+}
+
+
+def measure_estimators(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,).
+
+    Ranks without a fold are those of the eigenvalues without it, to first order.
+    """
+    labels, whole = cloud.labels, take_whole(cloud.searched)
+    part_SP = jnp.asarray(labels.part_SP)
+    sections = max(len(part_SP) - 1, 1)
+    # parts of both groupings, as many of each: the whole, and the sections
+    part_GSP = jnp.zeros((1, sections, part_SP.shape[1]), bool).at[0, 0].set(part_SP[0])
+    if len(part_SP) > 1:
+        part_GSP = jnp.concatenate([part_GSP, part_SP[None, 1:]])
+    pairs_GS = jax.lax.map(
+        lambda both: part_correlation_dimension(cloud.points_PD, *both),
+        (cloud.searched, part_GSP),
+    )
+    values = {
+        "correlation_dimension": jnp.concatenate([pairs_GS[0, :1], pairs_GS[1:].ravel()]),
+        "ph_dimension": part_ph_dimension(cloud.points_PD, whole.original_P, part_SP),
+    }
+    values = mask_few_points(values, whole)
+    ranks = {name: entry.read for name, entry in ESTIMATOR_QUANTITIES.items() if entry.read}
+    if len(part_SP[0]) < cloud.points_PD.shape[1]:
+        return values | dict.fromkeys(ranks, jnp.full(len(labels.keep_RP), jnp.nan))
+    eigenvalues_RE = spectrum(cloud.points_PD, labels.keep_RP).eigenvalues_E
+    return values | {
+        name: jax.vmap(
+            lambda value_E, n=n, rank=rank: rank(value_E, 0, jnp.asarray(cloud.constants)[n])
+        )(eigenvalues_RE)
+        for n, (name, rank) in enumerate(ranks.items())
+    }
+
+
+ESTIMATORS = Family(
+    "cloud",
+    measure_estimators,
+    ESTIMATOR_QUANTITIES,
+    POINT_NULLS,
+    neighbors=FARTHER,
+    constants=lambda points, width, *_: noise_factors(width, points),
+)

@@ -1,5 +1,6 @@
-"""How few vectors carry the variance of a cloud: attention sinks and other long vectors."""
+"""Family leading: how few vectors carry the variance of a cloud, first tokens or longest vectors."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -8,6 +9,22 @@ from jaxtyping import Array, Bool, Float, Int
 
 from anisoscope.metrics.cloud import AnyArray, Points, Scalar, Weights, centered, largest, product
 from anisoscope.metrics.eigen import top_direction
+from anisoscope.metrics.quantity import (
+    AT_LEAST_1,
+    AT_MOST_1,
+    POINT_NULLS,
+    SHAPE_OF_LEARNING,
+    Family,
+    Quantity,
+    Values,
+    share,
+)
+from anisoscope.metrics.resampling import Cloud
+
+SHARE_REMOVED = 100  # the longest of so many vectors is removed
+LONGEST_LEFT_OUT = ("longest of each window", "longest 1 %")
+BY_WITHOUT = ("layer", "without")
+REMOVED = "without the longest vector of each window, or the longest 1 % of all"
 
 
 def share_between(
@@ -162,3 +179,114 @@ def _between(
         known_R, points_R - labels_R, 1
     )
     return jnp.where(known_R, jnp.minimum(corrected_R, 1.0), jnp.nan)
+
+
+LEADING_QUANTITIES = {
+    "first_token_variance_share": share(
+        "share of the scatter between the first token of each window and the rest",
+        "f (1 - f) |E x_first - E x_other|^2 / tr C, f the share of first tokens; a lower bound of "
+        "the anisotropy",
+    ),
+    "first_token_variance_share_by_norm": share(
+        "that share, expected from the norms alone",
+        "f r^2 / (1 + f r^2), r^2 = E |x_first|^2 / E |x_other|^2: first tokens equal, the rest "
+        "about 0",
+    ),
+    "longest_vectors_variance_share": share(
+        "share of the scatter between the longest 1 % of the vectors and the rest",
+        "f (1 - f) |E x_long - E x_other|^2 / tr C, f = 1 %; a lower bound of the anisotropy",
+    ),
+    "first_pc_kurtosis": Quantity(
+        "kurtosis of the scores on the first principal direction",
+        "E (s - E s)^4 / (E (s - E s)^2)^2, s = <x, v_1>; about 1/f where a share f of the points "
+        "makes v_1",
+        range=AT_LEAST_1,
+    ),
+    "first_pc_variance_by_position": Quantity(
+        "share of the variance along the first principal direction between positions of the window",
+        "1 - (1 - eta^2) (n - 1) / (n - g), eta^2 = sum_t f_t (E_t s - E s)^2 / E (s - E s)^2, s = "
+        "<x, v_1>, over the g positions t of n points, f_t the share of the points at t; about 0 "
+        "where positions say nothing about s",
+        "epsilon squared of Kelley 1935; of this direction: this project",
+        range=AT_MOST_1,
+    ),
+    "norm_ratio": Quantity(
+        "largest norm over the median norm",
+        "max |x| / median |x|, the lower of two medians",
+        "after Sun et al. 2024, Massive Activations in Large Language Models",
+        range=AT_LEAST_1,
+        resampling="",
+    ),
+    "anisotropy_without_longest": share(
+        "anisotropy without the longest vectors",
+        f"max(lambda) / sum(lambda) {REMOVED}; what is removed is long, so that this lowers it in "
+        "the Gaussian null model too",
+        f"{SHAPE_OF_LEARNING}; the removal: this project",
+        dims=BY_WITHOUT,
+    ),
+}
+
+
+def without_longest(whole: Quantity) -> Quantity:
+    """Return the entry of a quantity measured without the cloud's longest vectors."""
+    return dataclasses.replace(
+        whole,
+        dims=BY_WITHOUT,
+        long_name=f"{whole.long_name}, without the longest vectors",
+        formula=f"{whole.formula}, {REMOVED}",
+        source=f"{whole.source}; the removal: this project",
+        read=None,
+    )
+
+
+def remaining(cloud: Cloud) -> Array:
+    """Mark the points that remain after each removal of LONGEST_LEFT_OUT, (2, P).
+
+    The first removal takes the longest vector of each window, the second the longest 1 % of all.
+    Where windows are unknown, the first removal leaves no point.
+    """
+    points, valid_P = cloud.labels.points, cloud.labels.valid_P
+    long_P = longest(cloud.points_PD, jnp.maximum(1, points // SHARE_REMOVED))
+    window_P = cloud.places.window_P
+    number_P = jnp.where(window_P < 0, jnp.arange(len(valid_P)), window_P)
+    longest_P = longest_of_each(cloud.points_PD, number_P)
+    return valid_P[None] & ~jnp.stack([longest_P, long_P])
+
+
+def measure_leading(cloud: Cloud) -> Values:
+    """Measure a cloud; NaN where it has no first token, or where the positions are unknown."""
+    cloud_PD, labels, time_P = cloud.points_PD, cloud.labels, cloud.places.time_P
+    valid_P = labels.valid_P
+    left_2P = remaining(cloud)
+    first_P, long_P = (time_P == 0) & valid_P, valid_P & ~left_2P[1]
+
+    def read_kept(keep_P: Array) -> Values:
+        first = share_between(cloud_PD, first_P, keep_P, valid_P)
+        by_norm = share_by_norm(cloud_PD, first_P, keep_P)
+        return {
+            "first_token_variance_share": jnp.where(first_P.any(), first, jnp.nan),
+            "first_token_variance_share_by_norm": jnp.where(first_P.any(), by_norm, jnp.nan),
+            "longest_vectors_variance_share": share_between(cloud_PD, long_P, keep_P, valid_P),
+        }
+
+    values = cloud.over_folds(read_kept)
+    left_3P = jnp.concatenate([valid_P[None], left_2P])
+    direction_3 = jax.lax.map(
+        lambda left_P: first_direction(cloud_PD, left_P, labels.keep_RP, time_P, valid_P),
+        left_3P,
+    )
+    return values | {
+        "first_pc_kurtosis": direction_3.kurtosis[0],
+        "first_pc_variance_by_position": direction_3.between[0],
+        "norm_ratio": norm_ratio(cloud_PD, valid_P),
+        "anisotropy_without_longest": direction_3.share[1:],
+    }
+
+
+LEADING = Family(
+    "cloud",
+    measure_leading,
+    LEADING_QUANTITIES,
+    POINT_NULLS,
+    coordinates={"without": LONGEST_LEFT_OUT},
+)

@@ -1,8 +1,9 @@
-"""The logit lens: the final norm and unembedding of a model applied to every layer and point.
+"""Family logit_lens: the prediction of each layer, through the final norm and unembedding.
 
 Here X are points or tokens.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -19,6 +20,16 @@ from anisoscope.metrics.cloud import (
     scale_to_unit,
 )
 from anisoscope.metrics.eigen import eigh
+from anisoscope.metrics.quantity import (
+    AT_LEAST_1,
+    AT_MOST_1,
+    Family,
+    Quantity,
+    Values,
+    magnitude,
+    share,
+)
+from anisoscope.metrics.resampling import Labels, fold_means
 
 NORM_KINDS = {"layer": (1.0, 1.0), "rms": (0.0, 1.0), "none": (0.0, 0.0)}  # norm: centers, divides
 LOGITS_AT_ONCE = 2**24  # logits that exist at once, at least the logits of a point
@@ -184,3 +195,96 @@ def _leading(x_DX: Float[Array, "D X"], count: int) -> Float[Array, "D C"]:
     """Compute at most `count` leading left singular vectors."""
     x_DX = x_DX / jnp.abs(x_DX).max()  # squares stay in float32
     return eigh(product(x_DX, x_DX.T))[1][:, -count:]
+
+
+LENS_SOURCE = "nostalgebraist 2020, interpreting GPT: the logit lens"
+TRUE = (
+    "y the token that the point is to predict: the next, or for masked characters its own; points "
+    "without one are left out"
+)
+LENS_QUANTITIES = {
+    "logit_lens_entropy": magnitude(
+        "entropy of the logit lens",
+        "mean over points of -sum p_l ln p_l, p_l = softmax(W' norm(x_l)): final norm and "
+        "unembedding at layer l",
+        LENS_SOURCE,
+        units="nat",
+    ),
+    "logit_lens_divergence": magnitude(
+        "divergence of the logit lens from the output",
+        "mean over points of sum p ln(p / p_l), p that of the last layer",
+        f"{LENS_SOURCE}; Belrose et al. 2023, Eliciting Latent Predictions with the Tuned Lens",
+        units="nat",
+    ),
+    "logit_lens_loss": magnitude(
+        "loss of the logit lens",
+        f"mean over points of -log2 p_l(y), {TRUE}",
+        LENS_SOURCE,
+        units="bit",
+    ),
+    "logit_lens_probability": share(
+        "probability of the true token", f"mean over points of p_l(y), {TRUE}", LENS_SOURCE
+    ),
+    "logit_lens_rank": Quantity(
+        "rank of the true token",
+        f"mean over points of 1 + the number of tokens with larger logits than y, {TRUE}",
+        LENS_SOURCE,
+        range=AT_LEAST_1,
+    ),
+    "logit_lens_settled": share(
+        "share of answers that are settled",
+        "share of points whose largest logit, at this layer and all later ones, is where the "
+        "output has it; 1 less its mean over blocks is the mean share of the blocks before the "
+        "answer settles",
+    ),
+    "unembedding_alignment": share(
+        "alignment with the unembedding",
+        f"|U'W|_F^2 / k, U the k = {PRINCIPAL_DIRECTIONS} leading principal directions of the "
+        "layer, W those of the tokens' unembeddings about their mean, times the norm's scale, k at "
+        "most the tokens less one; k/D by chance",
+        "reconstruction: squared cosines of principal subspaces, this project",
+    ),
+    "target_token_collapse": Quantity(
+        "collapse of the points of one true token",
+        "1 - (S_W / (n - K)) / (S_T / (n - 1)), S_W and S_T the squared distances from the means "
+        f"of the K true tokens and of all n points, {TRUE}; 0 where tokens say nothing about the "
+        "points",
+        "reconstruction: NC1 of Papyan, Han and Donoho 2020 with tokens as classes, by traces",
+        range=AT_MOST_1,
+    ),
+}
+
+
+def measure_logit_lens(
+    clouds_NPD: AnyArray, unembedding: Unembedding, target_P: AnyArray | None, labels: Labels
+) -> Values:
+    """Measure every layer, (layer, R); without targets, quantities of the true token are NaN."""
+    points, keep_RP = clouds_NPD.shape[1], labels.keep_RP
+    target_P = jnp.full(points, -1) if target_P is None else target_P
+    found = lens(clouds_NPD, unembedding, target_P)
+    tokens_DC = token_directions(unembedding)
+
+    def measure_cloud(cloud_PD: Array) -> Values:
+        def read(keep_P: Array) -> Values:
+            return {
+                "unembedding_alignment": alignment(cloud_PD, tokens_DC, keep_P),
+                "target_token_collapse": collapse(
+                    cloud_PD, target_P, unembedding.unembedding_DV.shape[1], keep_P, labels.valid_P
+                ),
+            }
+
+        return jax.lax.map(read, jnp.asarray(keep_RP))
+
+    known_P = target_P >= 0
+    values = {
+        "logit_lens_entropy": fold_means(found.entropy_NP, keep_RP),
+        "logit_lens_divergence": fold_means(found.divergence_NP, keep_RP),
+        "logit_lens_loss": fold_means(-found.log_probability_NP / math.log(2), keep_RP, known_P),
+        "logit_lens_probability": fold_means(jnp.exp(found.log_probability_NP), keep_RP, known_P),
+        "logit_lens_rank": fold_means(found.rank_NP, keep_RP, known_P),
+        "logit_lens_settled": fold_means(found.settled_NP, keep_RP),
+    }
+    return values | jax.lax.map(measure_cloud, clouds_NPD)
+
+
+LOGIT_LENS = Family("logit_lens", measure_logit_lens, LENS_QUANTITIES, ("untrained",))

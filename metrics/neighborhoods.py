@@ -1,8 +1,9 @@
-"""How unevenly points occur among nearest neighbors, and how evenly these spread.
+"""Families hubness and local: how unevenly points occur among neighbors, how evenly these spread.
 
 X are the points of a neighborhood: a point and its nearest neighbors.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import jax
@@ -10,8 +11,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import Points, Scalar, map_blocks, product
+from anisoscope.metrics.dimension import NAN_OF_FEW, mask_few_points, take_whole
 from anisoscope.metrics.lapack import make_sequential
 from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.quantity import (
+    AT_LEAST_1,
+    POINT_NULLS,
+    Family,
+    Quantity,
+    Values,
+    magnitude,
+    share,
+)
+from anisoscope.metrics.resampling import Cloud, over_parts, over_sections
 
 NEAREST = 10  # nearest neighbors
 
@@ -104,3 +116,85 @@ def neighborhood_isotropy(
     share_PX = map_blocks(jax.vmap(shares), len(cloud_PD), block, points)
     values = share_PX[:, -1], 1.0 / jnp.square(share_PX).sum(axis=1)
     return LocalIsotropy(*(jnp.where(used_P, x_P, jnp.nan) for x_P in values))
+
+
+CAI = (
+    "after Cai et al. 2021, Isotropy in the Contextual Embedding Space; spectrum in place of "
+    "cosines: this project"
+)
+BENT = (
+    "gaussian shows what neighborhoods owe to the spectrum of the whole cloud: a cloud that is "
+    "stretched and not bent has no excess"
+)
+HUBS = "Radovanovic, Nanopoulos and Ivanovic 2010, Hubs in Space"
+COUNTED = (
+    f"N the number of distinct points with a point among their {NEAREST} nearest, over the "
+    "distinct points"
+)
+COVARIANCE = (
+    f"lambda_i of the covariance of point i and its {COUNT} nearest, about their mean{NAN_OF_FEW}"
+)
+HUB_QUANTITIES = {
+    "hub_skewness": Quantity(
+        "skewness of the occurrences as a neighbor",
+        f"E (N - E N)^3 / sd(N)^3, {COUNTED}",
+        HUBS,
+        resampling="sections",
+    ),
+    "antihub_share": share(
+        "share of points that are nobody's neighbor",
+        f"share with N = 0, {COUNTED}",
+        HUBS,
+        resampling="share_sections",
+    ),
+    # the largest hub of a section does not show how that of the whole varies
+    "largest_hub": magnitude(
+        "occurrences of the largest hub", f"max N / {NEAREST}, {COUNTED}", HUBS, resampling=""
+    ),
+}
+LOCAL_QUANTITIES = {
+    "local_anisotropy": share(
+        f"anisotropy of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of max(lambda_i) / sum(lambda_i), {COVARIANCE}",
+    ),
+    "local_participation_ratio": Quantity(
+        f"participation ratio of neighborhoods ({COUNT} neighbors)",
+        f"mean over distinct points i of (sum lambda_i)^2 / sum(lambda_i^2), {COVARIANCE}",
+        range=AT_LEAST_1,
+    ),
+}
+LOCAL_QUANTITIES = {
+    name: replace(entry, source=CAI, resampling="sections", null_words=BENT)
+    for name, entry in LOCAL_QUANTITIES.items()
+}
+
+
+def measure_hubness(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,); the largest hub has no replicates."""
+    values = over_sections(
+        lambda neighbors: dict(zip(HUB_QUANTITIES, hubs(neighbors), strict=True)),
+        cloud.labels,
+        cloud.searched,
+    )
+    values = mask_few_points(values, take_whole(cloud.searched))
+    return values | {"largest_hub": values["largest_hub"][0]}
+
+
+def measure_local(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,), and each of its sections, in which neighborhoods are wider."""
+    labels = cloud.labels
+    value_GP = jax.lax.map(
+        lambda found: neighborhood_isotropy(cloud.points_PD, found, points=labels.points),
+        cloud.searched,
+    )
+
+    def read(member_P: Array, neighbors: Neighbors, *value_P: LocalIsotropy) -> Values:
+        del member_P
+        return dict(zip(LOCAL_QUANTITIES, mean_isotropy(value_P[0], neighbors), strict=True))
+
+    values = over_parts(read, labels, cloud.searched, value_GP)
+    return mask_few_points(values, take_whole(cloud.searched))
+
+
+HUBNESS = Family("cloud", measure_hubness, HUB_QUANTITIES, POINT_NULLS, neighbors=NEAREST)
+LOCAL = Family("cloud", measure_local, LOCAL_QUANTITIES, POINT_NULLS, neighbors=COUNT)

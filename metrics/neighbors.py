@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import Precision
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, UInt
 
 from anisoscope.metrics.cloud import (
     AnyArray,
@@ -88,6 +88,19 @@ class Neighbors(NamedTuple):
     def dropped(self) -> Int[Array, ""]:
         """Count the distinct points without a ratio: in clouds of one or two, or not finite."""
         return (self.first_P & ~self.usable()).sum()
+
+
+class Nearest(NamedTuple):
+    """A few nearest neighbors of each point: enough for an overlap, and small enough to store."""
+
+    # the neighbors, each the first of its copies, in the smallest sufficient integer type
+    index_PC: UInt[Array, "*N P C"]
+    usable_P: Bool[Array, "*N P"]  # the first of its copies, with C neighbors
+    first_P: Bool[Array, "*N P"]  # the first of its copies, with a neighbor
+
+    def part(self, member_P: Bool[Array, " P"]) -> "Nearest":
+        """Take the part of the points whose neighbors are among these points alone."""
+        return self._replace(usable_P=self.usable_P & member_P, first_P=self.first_P & member_P)
 
 
 def nearest_neighbors(

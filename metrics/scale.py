@@ -1,4 +1,4 @@
-"""Intrinsic dimension as a function of scale: generalized ratios, decimation, local dimensions.
+"""Family scale: intrinsic dimension as a function of scale, generalized ratios, decimation, local dimensions.
 
 Ties have the ratio 1, whose logarithm 0 enters the sums like any other: they push dimensions up, to
 inf where all are ties. Y are scales: ranks of neighbors, or factors of decimation.
@@ -9,8 +9,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from anisoscope.metrics.cloud import Points, Scalar
-from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.convert import ArrayLike
+from anisoscope.metrics.dimension import (
+    NAN_OF_FEW,
+    dimension_quantity,
+    mask_few_points,
+    read_twonn,
+    search_with_gradient,
+    take_whole,
+)
 from anisoscope.metrics.neighbors import Neighbors, nearest_neighbors
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import POINT_NULLS, Family, Values, magnitude, read_all
+from anisoscope.metrics.resampling import Cloud, over_sections
 
 SCALES = (1, 2, 4, 8, 16, 32, 64)  # ranks n1 of `gride_curve`, each compared with 2 n1
 FACTORS = (1, 4, 16)  # shares 1/f of the points in `decimation`
@@ -19,8 +30,8 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 NEWTON_ROUNDS = 4
 
 
-def gride(neighbors: Neighbors, first: int) -> Scalar:
-    """GRIDE dimension at ranks n1 = first and n2 = 2 first.
+def read_gride(neighbors: Neighbors, first: int) -> Scalar:
+    """Read `gride` at ranks n1 = first and n2 = 2 first.
 
     It is the most likely d given mu_i = r_i,n2 / r_i,n1, where
 
@@ -35,6 +46,16 @@ def gride(neighbors: Neighbors, first: int) -> Scalar:
     """
     neighbors.check_searched(2 * first)
     return _gride(neighbors, jnp.array(first))
+
+
+@public_metric()
+def gride(x: ArrayLike, k: int = 2) -> Scalar:
+    """Intrinsic dimension at a scale: most likely for ratios of the 2k-th to the k-th distance.
+
+    A larger k is a larger scale, with less noise and more curvature. A dimension above 0; NaN for
+    fewer than 2k + 1 distinct points, inf for a lattice. Source: Denti et al. 2022.
+    """
+    return read_gride(search_with_gradient(x, 2 * k), k)
 
 
 def gride_curve(neighbors: Neighbors) -> Float[Array, " Y"]:
@@ -67,18 +88,27 @@ def _gride(neighbors: Neighbors, first: Int[Array, ""]) -> Scalar:
     return jnp.where(count > 0, jnp.where(mean > 0, d, jnp.inf), jnp.nan)
 
 
-def levina_bickel(neighbors: Neighbors, count: int = 20) -> Scalar:
-    """Maximum likelihood dimension of k neighbors: n / sum_i 1/d_i.
+def read_levina_bickel(neighbors: Neighbors, count: int = 20) -> Scalar:
+    """Read `levina_bickel` of k = count neighbors, or as many as there are: n / sum_i 1/d_i.
 
     1/d_i = sum_{j<k} ln(T_ik / T_ij) / (k - 1), T_ij the distance from point i to its j-th
-    neighbor, n distinct points, k = count, or as many as there are. Inverses are averaged: they are
-    free of bias. Neighbors searched to `count` at least, or ValueError. NaN with fewer than 3
-    distinct points; infinite if all are ties.
+    neighbor, n distinct points. Inverses are averaged: they are free of bias. Neighbors searched to
+    `count` at least, or ValueError.
     """
     sum_P, terms_P = _log_ratio_sums(neighbors, count)
     usable_P = neighbors.usable()
     inverse_P = jnp.where(usable_P, sum_P / jnp.where(usable_P, terms_P, 1.0), 0.0)
     return usable_P.sum() / inverse_P.sum()
+
+
+@public_metric(least_k=3)
+def levina_bickel(x: ArrayLike, k: int = 20) -> Scalar:
+    """Intrinsic dimension from k neighbors: n / sum 1/d_i, d_i the most likely one at point i.
+
+    A dimension above 0; NaN for fewer than 3 distinct points, inf for a lattice. Source: Levina and
+    Bickel 2004; inverses are averaged, after MacKay and Ghahramani 2005.
+    """
+    return read_levina_bickel(search_with_gradient(x, k), k)
 
 
 def local_dimensions(neighbors: Neighbors, count: int = 20) -> Float[Array, " P"]:
@@ -115,11 +145,11 @@ def decimation(cloud_PD: Points, neighbors: Neighbors) -> Float[Array, " Y"]:
     def read(factor: int) -> Array:
         kept = points // factor
         if factor == 1 or kept < 3:
-            return twonn(neighbors) if factor == 1 else jnp.array(jnp.nan)
+            return read_twonn(neighbors) if factor == 1 else jnp.array(jnp.nan)
         subsets_YPD = jnp.asarray(cloud_PD)[: kept * factor].reshape(kept, factor, width)
         valid_P = jnp.arange(kept) < count // factor
         dimension_Y = jax.lax.map(
-            lambda subset_PD: twonn(nearest_neighbors(subset_PD, valid_P=valid_P)),
+            lambda subset_PD: read_twonn(nearest_neighbors(subset_PD, valid_P=valid_P)),
             subsets_YPD.swapaxes(0, 1),
         )
         return dimension_Y.mean()
@@ -138,3 +168,58 @@ def _log_ratio_sums(
     distance_PC = jnp.where(finite_PC, distance_PC, 1.0)  # inf would make a derivative of NaN
     log_PC = jnp.log1p((farthest_P1 - distance_PC) / distance_PC)
     return jnp.where(finite_PC, log_PC, 0.0).sum(axis=1), finite_PC.sum(axis=1) - 1.0
+
+
+SCALE_QUANTITIES = {
+    "gride": dimension_quantity(
+        "intrinsic dimension (GRIDE)",
+        f"maximum likelihood from r_2k/r_k, k = `neighbors`{NAN_OF_FEW}",
+        "Denti et al. 2022, The generalized ratios intrinsic dimension estimator",
+        dims=("layer", "neighbors"),
+        read=gride_curve,
+    ),
+    "decimation": magnitude(
+        "intrinsic dimension of a thinned cloud",
+        f"twonn of every f-th point, mean over the f disjoint subsets, f = `factor`{NAN_OF_FEW}",
+        "Facco et al. 2017, where subsets are drawn at random; by order neighbors of one cluster "
+        "are thinned evenly",
+        dims=("layer", "factor"),
+        resampling="",
+    ),
+    "levina_bickel": dimension_quantity(
+        "intrinsic dimension (Levina-Bickel, 20 neighbors)",
+        f"inverse of the mean over points of the mean over j < 20 of ln(r_20/r_j){NAN_OF_FEW}",
+        "Levina and Bickel 2004, averaged as MacKay and Ghahramani 2005",
+        read=read_levina_bickel,
+    ),
+    "local_dimension": dimension_quantity(
+        "local dimension (20 neighbors), quantile over points",
+        "quantile over distinct points of (20 - 2) / sum_{j < 20} ln(r_20/r_j), interpolated in "
+        f"1/d{NAN_OF_FEW}",
+        "Levina and Bickel 2004",
+        dims=("layer", "quantile"),
+        read=local_quantiles,
+    ),
+}
+
+
+def measure_scale(cloud: Cloud) -> Values:
+    """Measure a cloud, (R,), with its scales before the replicates."""
+    whole = take_whole(cloud.searched)
+    values = over_sections(
+        lambda neighbors: read_all(SCALE_QUANTITIES, neighbors),
+        cloud.labels,
+        cloud.searched,
+    )
+    values["decimation"] = decimation(cloud.points_PD, whole)
+    return mask_few_points(values, whole)
+
+
+SCALE = Family(
+    "cloud",
+    measure_scale,
+    SCALE_QUANTITIES,
+    POINT_NULLS,
+    neighbors=2 * SCALES[-1],
+    coordinates={"neighbors": SCALES, "factor": FACTORS, "quantile": QUANTILES},
+)

@@ -1,10 +1,12 @@
-"""Cosines between vectors, the drift of a cloud, and its isotropy about the origin; not centered.
+"""Family similarity: cosines, norms and the partition function of vectors that are not centered.
 
 `keep_P` weights the points, 1 or 0; None keeps them all. It enters by products alone, so that
 `jax.vmap` over many choices is one matrix product. Q are points of a second cloud, X runs of
 points.
 """
 
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
@@ -27,14 +29,30 @@ from anisoscope.metrics.cloud import (
     root,
     scale_to_unit,
 )
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import eigh
+from anisoscope.metrics.leading import remaining, without_longest
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import (
+    FLIPPED,
+    INHERENT,
+    MEASURED,
+    Family,
+    Quantity,
+    Values,
+    correlation,
+    magnitude,
+    norm,
+    share,
+)
+from anisoscope.metrics.resampling import Cloud
 
 # points that are added up in one float32 run: in longer runs rounding errors would accumulate
 NORMS_AT_ONCE = 4096
 
 
-def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Mean cosine over all pairs of different points, exactly.
+def weighted_mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+    """Compute `mean_cosine` of the kept points, exactly.
 
     It is (|sum_i u_i|^2 - sum_i |u_i|^2) / (P (P - 1)), u_i = x_i/|x_i|. Range: [-1/(P - 1), 1].
     Zero vectors are left out (P counts the others). NaN with fewer than two others.
@@ -43,6 +61,16 @@ def mean_cosine(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     weight_P = _weights(cloud_PD, keep_P) * counted_P
     own = _sum(weight_P, jnp.square(unit_PD).sum(axis=1))
     return _over_pairs(jnp.square(_sum(weight_P, unit_PD)).sum() - own, weight_P.sum())
+
+
+@public_metric(about_mean=False)
+def mean_cosine(x: ArrayLike) -> Scalar:
+    """Mean cosine over all pairs of different points, not centered.
+
+    A cosine in [-1/(points - 1), 1]; zero vectors are left out; NaN for fewer than two others.
+    Source: the anisotropy of Ethayarajh 2019 and Godey et al. 2024, who sample pairs; exact here.
+    """
+    return weighted_mean_cosine(x)
 
 
 class MeanCosine(NamedTuple):
@@ -177,18 +205,34 @@ def mean_vector(cloud_PD: Points, keep_P: Weights = None) -> Float[Array, " D"]:
     return _mean(_weights(cloud_PD, keep_P), jnp.asarray(cloud_PD, jnp.float32))
 
 
-def drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Norm of the mean vector, |E x|, in [0, mean norm]. NaN if no point is kept."""
+def weighted_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+    """Compute `drift` of the kept points; NaN if none is."""
     return norms(mean_vector(cloud_PD, keep_P))
 
 
-def relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """|E x| / sqrt(E |x|^2), the drift as a share of the root mean square norm, in [0, 1].
+@public_metric(about_mean=False, any_size=False)
+def drift(x: ArrayLike) -> Scalar:
+    """Norm of the mean vector, |E x|.
 
-    About 1/sqrt(P) for P independent points without a mean. NaN if all are 0, or none is kept.
+    A number in the units of x, in [0, `mean_norm`]. Source: Godey et al. 2024.
     """
+    return weighted_drift(x)
+
+
+def weighted_relative_drift(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+    """Compute `relative_drift` of the kept points; about 1/sqrt(P) for P that are independent."""
     weight_P, x_PD = _weights(cloud_PD, keep_P), scale_to_unit(cloud_PD)
     return norms(_mean(weight_P, x_PD)) / root(_mean(weight_P, jnp.square(x_PD).sum(axis=1)))
+
+
+@public_metric(about_mean=False)
+def relative_drift(x: ArrayLike) -> Scalar:
+    """Norm of the mean vector over the root mean square norm, |E x| / sqrt(E |x|^2).
+
+    A share in [0, 1]: its square is the share of the mean in the second moment. NaN where all
+    points are 0. Source: this project, to compare drifts of layers and models.
+    """
+    return weighted_relative_drift(x)
 
 
 def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
@@ -199,9 +243,18 @@ def fluctuation(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
     return root(jnp.maximum(_mean(weight_P, jnp.square(x_PD).sum(axis=1)) - shift, 0.0))
 
 
-def mean_norm(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
-    """Mean norm, E |x|. NaN if no point is kept."""
+def weighted_mean_norm(cloud_PD: Points, keep_P: Weights = None) -> Scalar:
+    """Compute `mean_norm` of the kept points; NaN if none is."""
     return _mean(_weights(cloud_PD, keep_P), norms(jnp.asarray(cloud_PD, jnp.float32)))
+
+
+@public_metric(about_mean=False, any_size=False)
+def mean_norm(x: ArrayLike) -> Scalar:
+    """Mean norm, E |x|: the scale that a drift is compared with.
+
+    A number in the units of x, 0 or above.
+    """
+    return weighted_mean_norm(x)
 
 
 def log_partition_isotropy(
@@ -265,3 +318,101 @@ def _mean(weight_P: Float[Array, " P"], x_P: Float[Array, "P ..."]) -> Float[Arr
 
 def _over_pairs(total: Scalar, points: Scalar) -> Scalar:
     return jnp.where(points > 1, total / (points * (points - 1.0)), jnp.nan)
+
+
+SIGNS = (
+    "flipped, {} where each cluster's vectors are multiplied by one random sign, says what a cloud "
+    "without a mean has; without clusters each point has a sign of its own"
+)
+ROOT_MEAN_SQUARE = {"nulls": (FLIPPED,), "null_words": SIGNS.format("the root mean square")}
+SIMILARITY_QUANTITIES = {
+    "mean_cosine": correlation(
+        "mean cosine of pairs",
+        "(|sum_i x_i/|x_i||^2 - P) / (P (P - 1)), all pairs of the P x_i that are not 0",
+        INHERENT,
+        nulls=(FLIPPED,),
+        null_words=SIGNS.format("the expected value"),
+        read=weighted_mean_cosine,
+    ),
+    "mean_cosine_drift": magnitude(
+        "mean cosine, part of the drift",
+        "|E x|^2 mean over pairs of 1/(|x_i| |x_j|), mean and pairs of the x_i that are not 0",
+        null_words="the excess of mean_cosine over flipped says how far it is from chance",
+        read=lambda *cloud: mean_cosine_parts(*cloud).drift,
+    ),
+    "mean_cosine_residual": Quantity(
+        "mean cosine, residual",
+        "mean_cosine - mean_cosine_drift",
+        read=lambda *cloud: mean_cosine_parts(*cloud).residual,
+    ),
+    "drift": norm(
+        "norm of the mean vector (drift)",
+        "|E x|",
+        INHERENT,
+        symbol="|E x|",
+        **ROOT_MEAN_SQUARE,
+        read=weighted_drift,
+    ),
+    "relative_drift": share(
+        "relative drift", "|E x| / sqrt(E |x|^2)", **ROOT_MEAN_SQUARE, read=weighted_relative_drift
+    ),
+    "mean_norm": norm(
+        "mean norm",
+        "E |x|",
+        INHERENT,
+        symbol="E |x|",
+        null_words="flipped leaves it as it is",
+        read=weighted_mean_norm,
+    ),
+    "log_partition_isotropy": Quantity(
+        "log of the partition function's isotropy",
+        "ln(min_c Z(c) / max_c Z(c)), Z(c) = sum_i exp(c.x_i), c = +- the eigenvectors of X^T X",
+        "Mu and Viswanath 2018; both signs: this project",
+        range=(-math.inf, 0.0),
+    ),
+}
+
+
+# {quantity: its null model, a function of the cloud, the clusters of its points, and weights}
+FLIPPED_READERS = {
+    "mean_cosine": mean_cosine_flipped,
+    "drift": drift_flipped,
+    "relative_drift": relative_drift_flipped,
+}
+# {name without the longest vectors: quantity}
+SIMILARITY_WITHOUT_LONGEST = {f"{name}_without_longest": name for name in ("mean_cosine", "drift")}
+SIMILARITY_QUANTITIES |= {
+    without: without_longest(SIMILARITY_QUANTITIES[name])
+    for without, name in SIMILARITY_WITHOUT_LONGEST.items()
+}
+
+
+def measure_similarity(cloud: Cloud) -> dict[str, Values]:
+    """Measure a cloud, and its expected values under random signs."""
+    cloud_PD = cloud.points_PD
+    cluster_P = cloud.places.window_P
+
+    def read(x_PD: Array, names: Iterable[str], keep_P: Array) -> dict[str, Values]:
+        flipped = [name for name in names if name in FLIPPED_READERS]
+        return {
+            MEASURED: {name: SIMILARITY_QUANTITIES[name].read(x_PD, keep_P) for name in names},
+            FLIPPED: {name: FLIPPED_READERS[name](x_PD, cluster_P, keep_P) for name in flipped},
+        }
+
+    def read_left(left_P: Array) -> dict[str, Values]:
+        left_PD, names = cloud_PD * left_P[:, None], SIMILARITY_WITHOUT_LONGEST.values()
+        return cloud.over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P))
+
+    names = [name for name, quantity in SIMILARITY_QUANTITIES.items() if quantity.read]
+    values = cloud.over_folds(lambda keep_P: read(cloud_PD, names, keep_P))
+    left = jax.lax.map(read_left, remaining(cloud))
+    partition = log_partition_isotropy(cloud_PD, cloud.labels.keep_RP)
+    values[MEASURED]["log_partition_isotropy"] = partition
+    return {
+        sample: values[sample]
+        | {without: left[sample][name] for without, name in SIMILARITY_WITHOUT_LONGEST.items()}
+        for sample in values
+    }
+
+
+SIMILARITY = Family("cloud", measure_similarity, SIMILARITY_QUANTITIES)

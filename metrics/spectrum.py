@@ -1,7 +1,9 @@
-"""The spectrum of a cloud's covariance: one eigendecomposition, and the metrics computed from it.
+"""Family spectrum: what is read of the eigenvalues of the centered cloud.
 
-Metrics keep the leading axes R of a spectrum: the full cloud and its
-resamples. All but `anisotropy_uncentered` are NaN where all points are equal.
+All come from one decomposition, and keep the leading axes R of a spectrum: the full cloud and its
+resamples. In the formulas, lambda are the eigenvalues of the covariance C, largest first, D is the
+width and P the points; S are draws of the isotropic null model. All but `anisotropy_uncentered` and
+`rankme` are NaN where all points are equal.
 """
 
 from typing import NamedTuple
@@ -17,96 +19,70 @@ from anisoscope.metrics.cloud import (
     centered,
     entropy,
     largest,
-    only,
-    product,
     root,
     scale_to_unit,
     small_gram,
 )
-from anisoscope.metrics.eigen import drop_unresolved, eigen
+from anisoscope.metrics.convert import ArrayLike
+from anisoscope.metrics.decomposition import Spectrum, capped, isotropic_draws, spectrum
+from anisoscope.metrics.eigen import eigh
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import (
+    AT_LEAST_1,
+    CAPPED,
+    ISOTROPIC,
+    MEASURED,
+    SHAPE_OF_LEARNING,
+    Family,
+    Quantity,
+    Values,
+    magnitude,
+    read_all,
+    share,
+)
+from anisoscope.metrics.resampling import Cloud
 
 RANKME_EPSILON = 1e-7  # RankMe's, added to each share of the singular values
 
 
-class Spectrum(NamedTuple):
-    """A cloud's eigenvalues and everything else that the metrics of its spectrum need."""
-
-    # eigenvalues of the covariance about the mean, largest first; 0 below RESOLUTION
-    eigenvalues_E: Float[Array, "*R E"]
-    mean_E: Float[Array, "*R E"]  # the mean's coordinates along the principal directions
-    mean_outside: Float[Array, "*R"]  # the norm of the rest of the mean
-    kurtosis: Float[Array, "*R"]  # mean |x - mean|^4 / (mean |x - mean|^2)^2
-    width: Float[Array, "*R"]  # D
-    points: Float[Array, "*R"]  # P, also in the replicates: to first order they keep its bias
+def _shares(spectrum: Spectrum) -> Float[Array, "*R E"]:
+    return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum(axis=-1, keepdims=True)
 
 
-class PowerLaw(NamedTuple):
-    exponent: Float[Array, "*R"]
-    r2: Float[Array, "*R"]
+def _top_share(x_PD: Array) -> Array:
+    """Compute the top eigenvalue's share of the trace, with a gradient.
 
-
-def spectrum(cloud_PD: Points, keep_RP: Float[AnyArray, "R P"] | None = None) -> Spectrum:
-    """Decompose C = (1/P) sum_i (x_i - mean)(x_i - mean)^T, and resamples of the points.
-
-    Fields have a leading axis R, by weights 1 or 0 of the points: 0 is the full cloud, of all points
-    that count at all (None: all do); the others leave points out, with eigenvalues to first order,
-    v_e^T C_(-r) v_e of the full cloud's v_e.
-    E = min(P, D) eigenvalues >= 0; exact zeros where all points are equal, NaN where not finite.
-    In float32 the error is about 3e-7 of the largest eigenvalue; for eigenvalues below GRADED / 3
-    of the largest it is about 2e-10 of the largest.
+    `read_anisotropy_uncentered` has a bisection, which has no gradient.
     """
-    rows, width = cloud_PD.shape
-    keep_RP = jnp.ones((1, rows)) if keep_RP is None else jnp.asarray(keep_RP)
-    valid_P, points = keep_RP[0] > 0, keep_RP[0].sum()
-    x_PD = centered(cloud_PD, valid_P)
-    mean_D = only(jnp.asarray(cloud_PD, jnp.float32), valid_P).sum(axis=0) / points
-    across = rows < width  # the P x P Gram matrix has the eigenvalues other than 0
-    value_E, vector_EE, coordinate_PE = eigen(
-        x_PD.T if across else x_PD, coordinates=len(keep_RP) > 1 and not across
-    )
-    value_E = drop_unresolved(value_E / points)
-
-    square_P = jnp.square(x_PD).sum(axis=1)
-    if across:
-        length_E = jnp.sqrt(points * value_E)  # length of the coordinates along the direction
-        along_E = product(product(x_PD, mean_D), vector_EE)
-        mean_E = jnp.where(length_E > 0, along_E / jnp.where(length_E > 0, length_E, 1.0), 0.0)
-        outside = jnp.sqrt(jnp.maximum(jnp.square(mean_D).sum() - jnp.square(mean_E).sum(), 0.0))
-    else:
-        mean_E, outside = product(mean_D, vector_EE), jnp.zeros(())
-    if len(keep_RP) == 1:
-        kurtosis_R = (only(jnp.square(square_P * points / square_P.sum()), valid_P).sum() / points)[
-            None
-        ]
-        value_RE, mean_RE = value_E[None], mean_E[None]
-    else:
-        coordinate_PE = vector_EE * length_E[None] if across else coordinate_PE
-        value_RE, shift_RE, kurtosis_R = _resample(coordinate_PE, square_P, keep_RP)
-        value_RE, mean_RE = jax.vmap(drop_unresolved)(value_RE), mean_E[None] + shift_RE
-    outside_R, width_R, points_R = (
-        jnp.full_like(kurtosis_R, value) for value in (outside, width, points)
-    )
-    return Spectrum(value_RE, mean_RE, outside_R, kurtosis_R, width_R, points_R)
+    square_EE = small_gram(scale_to_unit(x_PD))
+    return jnp.minimum(eigh(square_EE)[0][-1] / jnp.trace(square_EE), 1.0)  # rounding
 
 
-def capped(spectrum: Spectrum) -> Spectrum:
-    """Shrink the first direction to the variance of the second; one direction stays as it is."""
-    value_E = spectrum.eigenvalues_E
-    first_E = value_E[..., 1:2] if value_E.shape[-1] > 1 else value_E
-    return spectrum._replace(eigenvalues_E=jnp.concatenate([first_E, value_E[..., 1:]], axis=-1))
+def _decompose(x_PD: Array) -> Spectrum:
+    return jax.tree.map(lambda field_R: field_R[0], spectrum(x_PD))
 
 
-def anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Share of the variance along the top principal direction: max(lambda) / sum(lambda), [1/E, 1]."""
+def read_anisotropy(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `anisotropy`, in [1/E, 1]."""
     return largest(_shares(spectrum))
 
 
-def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Anisotropy without centering: top eigenvalue share of (1/P) sum_i x_i x_i^T = C + m m^T.
+@public_metric()
+def anisotropy(x: ArrayLike) -> Scalar:
+    """Share of the variance along the top principal direction: lambda_1 / sum(lambda).
 
-    Range: [1/(E + 1), 1]; 1 for equal points other than 0; NaN if all are 0. The top eigenvalue t
-    is the root above lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) +
-    |m_outside|^2/t = 1 (Golub 1973), by bisection of t - lambda_1 in [0, |m|^2].
+    A share of the covariance's trace, in [1/min(points, width), 1]; NaN where all points are equal.
+    Source: Razzhigaev et al. 2024, The Shape of Learning.
+    """
+    return _top_share(centered(x))
+
+
+def read_anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `anisotropy_uncentered`, the top eigenvalue share of C + m m^T, in [1/(E + 1), 1].
+
+    1 for equal points other than 0; NaN if all are 0. The top eigenvalue t is the root above
+    lambda_1 of the secular equation sum_e m_e^2/(t - lambda_e) + |m_outside|^2/t = 1 (Golub 1973),
+    by bisection of t - lambda_1 in [0, |m|^2].
     """
     value_E, square_E = spectrum.eigenvalues_E, jnp.square(spectrum.mean_E)
     square_outside = jnp.square(spectrum.mean_outside)
@@ -127,22 +103,40 @@ def anisotropy_uncentered(spectrum: Spectrum) -> Float[Array, "*R"]:
     return (top / scale + (low + high) / 2) / ((value_E.sum(axis=-1) + drift) / scale)
 
 
-def participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Effective number of directions: (tr C)^2 / tr C^2 = (sum lambda)^2 / sum lambda^2, in [1, E].
+@public_metric(about_mean=False)
+def anisotropy_uncentered(x: ArrayLike) -> Scalar:
+    """Share of the top direction of (1/P) X^T X, not centered: near 1 where the mean dominates.
 
-    Biased low for few points: 1/PR grows by about 1/P.
+    A share in [1/min(points, width), 1]; NaN where all points are 0. Source: as for `anisotropy`,
+    without centering.
     """
+    return _top_share(x)
+
+
+def read_participation_ratio(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `participation_ratio`, in [1, E]; for few points 1/PR grows by about 1/P."""
     return 1.0 / jnp.square(_shares(spectrum)).sum(axis=-1)
 
 
-def participation_ratio_of_points(cloud_PD: Points) -> Scalar:
+def _participation_ratio(cloud_PD: Points) -> Scalar:
     """`participation_ratio` of a cloud, without its eigenvalues: (tr C)^2 / |C|_F^2."""
     gram_EE = small_gram(scale_to_unit(centered(cloud_PD)))
     return 1.0 / jnp.square(gram_EE / jnp.trace(gram_EE)).sum()
 
 
-def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Participation ratio of the population: unbiased estimates of (tr C)^2 and tr C^2, divided.
+@public_metric()
+def participation_ratio(x: ArrayLike) -> Scalar:
+    """Effective number of principal directions: (sum lambda)^2 / sum lambda^2.
+
+    A number of directions in [1, min(points, width)], biased low for few points; NaN where all
+    points are equal. Source: the inverse participation ratio of physics; Gao et al. 2017 for
+    neurons.
+    """
+    return _participation_ratio(x)
+
+
+def read_participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `participation_ratio_corrected`: unbiased estimates of (tr C)^2 and tr C^2, divided.
 
     Both are means over all quadruples of different points i, j, k, l: of |x_i - x_j|^2 |x_k -
     x_l|^2 / 4 and of <x_i - x_j, x_k - x_l>^2 / 4. With n points, k = `kurtosis`, c = tr C^2/(tr
@@ -159,23 +153,44 @@ def participation_ratio_corrected(spectrum: Spectrum) -> Float[Array, "*R"]:
     return jnp.where((n > 3) & (bottom > 1e-2 * first), top / bottom, jnp.nan)
 
 
-def effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Effective rank, exp(-sum p ln p), of the shares p_e = lambda_e / sum lambda, in [1, E]."""
+@public_metric()
+def participation_ratio_corrected(x: ArrayLike) -> Scalar:
+    """Participation ratio of the population, without the bias that few points cause.
+
+    Assumes independent points. A number of directions above 0, by chance even above the width; NaN
+    for fewer than 4 points, or where only rounding is left. Source: Chun et al. 2025; the
+    closed form in moments is derived here.
+    """
+    return read_participation_ratio_corrected(_decompose(x))
+
+
+def read_effective_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `effective_rank`, in [1, E]."""
     return jnp.exp(entropy(_shares(spectrum)))
 
 
-def rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """RankMe of the centered cloud: exp(-sum p ln p), p_e = sigma_e / sum sigma + 1e-7, in [1, E].
+@public_metric()
+def effective_rank(x: ArrayLike) -> Scalar:
+    """Effective rank, exp(-sum p ln p), of the eigenvalue shares p of the covariance.
 
-    sigma_e = sqrt(lambda_e). Eigenvalues below RESOLUTION are left out: it is 3e-4 too small where
+    A number of directions in [1, min(points, width)]; NaN where all points are equal. Source: Roy
+    and Vetterli 2007, applied to the covariance of the cloud.
+    """
+    return read_effective_rank(_decompose(x))
+
+
+def read_rankme_centered(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `rankme_centered`, in [1, E], from sigma_e = sqrt(lambda_e).
+
+    Eigenvalues below RESOLUTION are left out: it is 3e-4 too small where
     a quarter of them are, and 1 to 5 % where one direction has 3e8 times the variance of
     every other direction.
     """
     value_E, most = root(spectrum.eigenvalues_E), jnp.minimum(spectrum.points, spectrum.width)
-    return perplexity_of_singular_values(value_E, most[..., None])
+    return compute_rankme(value_E, most[..., None])
 
 
-def perplexity_of_singular_values(
+def compute_rankme(
     value_E: Float[Array, "*R E"], most: Float[Array, "*R 1"] | float = jnp.inf
 ) -> Float[Array, "*R"]:
     """RankMe of singular values: exp(-sum p ln p), p_e = sigma / sum sigma + 1e-7. NaN if all are 0.
@@ -187,17 +202,45 @@ def perplexity_of_singular_values(
     return jnp.exp(entropy(jnp.where(rank_E < most, share_E, 0.0)))
 
 
-def stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Stable rank, tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X, in [1, E]."""
+@public_metric()
+def rankme_centered(x: ArrayLike) -> Scalar:
+    """RankMe of the centered cloud: the mean does not count as a direction.
+
+    A number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are equal.
+    Source: Garrido et al. 2023, who do not center; the centering is this project's.
+    """
+    return read_rankme_centered(_decompose(x))
+
+
+@public_metric(about_mean=False)
+def rankme(x: ArrayLike) -> Scalar:
+    """RankMe: exp(-sum p ln p), p = s / sum(s) + 1e-7, s the singular values of x, not centered.
+
+    A mean far from the origin counts as one more direction, the largest: see `rankme_centered`. A
+    number of directions in [1, min(points, width)], up to 1e-5; NaN where all points are 0. Source:
+    Garrido et al. 2023.
+    """
+    return compute_rankme(jnp.linalg.svd(x, compute_uv=False))
+
+
+def read_stable_rank(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `stable_rank`, tr C / lambda_1 = |X|_F^2 / |X|_2^2 of the centered cloud X, in [1, E]."""
     return 1.0 / largest(_shares(spectrum))
 
 
-def isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """Share of the dimensions that are used evenly: (PR - 1) / (D - 1), in [0, 1]. NaN if D = 1.
+@public_metric()
+def stable_rank(x: ArrayLike) -> Scalar:
+    """Sum of the eigenvalues over the largest: 1 / `anisotropy`.
 
-    The algorithm of Rudman et al. 2022 reduces to this.
+    A number of directions in [1, min(points, width)]; NaN where all points are equal. Source:
+    Rudelson and Vershynin 2007, who call it the numerical rank.
     """
-    return (participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
+    return 1.0 / _top_share(centered(x))
+
+
+def read_isoscore(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `isoscore`, in [0, 1]; NaN if D = 1."""
+    return (read_participation_ratio(spectrum) - 1.0) / (spectrum.width - 1.0)
 
 
 def covariance_isoscore(covariance_DD: Float[AnyArray, "D D"]) -> Scalar:
@@ -209,8 +252,18 @@ def covariance_isoscore(covariance_DD: Float[AnyArray, "D D"]) -> Scalar:
     return (1.0 / jnp.square(share_DD).sum() - 1.0) / (covariance_DD.shape[0] - 1.0)
 
 
-def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
-    """IsoScore of (1 - z) C + z C_0, C the covariance, C_0 = (tr C/D) I, z by Ledoit and Wolf 2004.
+@public_metric()
+def isoscore(x: ArrayLike) -> Scalar:
+    """IsoScore: 1 for equal variance in all directions, 0 for all variance in one direction.
+
+    (PR - 1) / (D - 1), PR the `participation_ratio`: the closed form of the algorithm of Rudman et
+    al. 2022. A number in [0, 1]; NaN where all points are equal, or width is 1.
+    """
+    return (_participation_ratio(x) - 1.0) / (x.shape[1] - 1.0)
+
+
+def read_isoscore_star(spectrum: Spectrum) -> Float[Array, "*R"]:
+    """Read `isoscore_star`: IsoScore of (1 - z) C + z C_0, C_0 = (tr C/D) I.
 
     z = min(1, (mean |x - m|^4 - tr C^2) / (P |C - (tr C/D) I|_F^2)). Range: [0, 1]. NaN if D = 1;
     also where one or two points hold most of the scatter (`kurtosis` above P/4, and 3): with one, z
@@ -228,8 +281,24 @@ def isoscore_shrunk(spectrum: Spectrum) -> Float[Array, "*R"]:
     return jnp.where(known, (1.0 / shrunk - 1.0) / (width - 1.0), jnp.nan)
 
 
-def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
-    """Decay of the spectrum as a power law, lambda_i ~ i^-exponent over ranks first to last.
+@public_metric()
+def isoscore_star(x: ArrayLike) -> Scalar:
+    """IsoScore* of one cloud: `isoscore` of the covariance shrunk toward an isotropic one.
+
+    A number in [0, 1], with less bias for few points than `isoscore`. NaN where all points are
+    equal, width is 1, or one or two points hold most of the variance. Source: Rudman and
+    Eickhoff 2024; the weight of Ledoit and Wolf 2004 is this project's choice.
+    """
+    return read_isoscore_star(_decompose(x))
+
+
+class PowerLaw(NamedTuple):
+    exponent: Float[Array, "*R"]
+    r2: Float[Array, "*R"]
+
+
+def read_alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
+    """Read `alpha_req`, the decay lambda_i ~ i^-exponent over ranks first to last, and its fit.
 
     Least squares of ln lambda_i on ln i with weights 1/i; R^2 = 1 - weighted residual/weighted
     variance. Eigenvalues below RESOLUTION of the largest are left out; fewer than 3 in the range:
@@ -252,19 +321,140 @@ def alpha_req(spectrum: Spectrum, first: int = 4, last: int = 100) -> PowerLaw:
     )
 
 
-def _resample(
-    coordinate_PE: Float[Array, "P E"], square_P: Float[Array, " P"], keep_RP: Float[Array, "R P"]
-) -> tuple[Float[Array, "R E"], Float[Array, "R E"], Float[Array, " R"]]:
-    """Compute variances along the full cloud's directions, shifts of the mean, and kurtosis."""
-    keep_RP = keep_RP / keep_RP.sum(axis=1, keepdims=True)
-    shift_RE = product(keep_RP, coordinate_PE)
-    value_RE = product(keep_RP, jnp.square(coordinate_PE)) - jnp.square(shift_RE)
-    square_RP = square_P[None] - 2.0 * product(shift_RE, coordinate_PE.T)
-    square_RP = square_RP + jnp.square(shift_RE).sum(1)[:, None]
-    square_R = (keep_RP * square_RP).sum(axis=1)
-    kurtosis_R = (keep_RP * jnp.square(square_RP / square_R[:, None])).sum(axis=1)
-    return jnp.maximum(value_RE, 0.0), shift_RE, kurtosis_R
+@public_metric()
+def alpha_req(x: ArrayLike) -> Scalar:
+    """alpha-ReQ: the exponent alpha of lambda_i ~ i^-alpha, fitted to eigenvalues 4 to 100.
+
+    An exponent, 0 or above; NaN where fewer than 3 eigenvalues can be fitted. Source: Agrawal et
+    al. 2022, with the weights 1/i of their code.
+    """
+    return read_alpha_req(_decompose(x)).exponent
 
 
-def _shares(spectrum: Spectrum) -> Float[Array, "*R E"]:
-    return spectrum.eigenvalues_E / spectrum.eigenvalues_E.sum(axis=-1, keepdims=True)
+SAMPLING = (
+    "isotropic, as many independent normal points with one variance in all directions, says what "
+    "sampling alone gives"
+)
+SAME_SPECTRUM = "a Gaussian cloud of the same spectrum has the same value"
+CHANCE_OF_SPECTRUM = {
+    "nulls": (ISOTROPIC, CAPPED),
+    "null_words": f"{SAMPLING}; capped, the first direction shrunk to the variance of the second, "
+    f"says what this direction adds; {SAME_SPECTRUM}",
+}
+POWER_LAW = {"nulls": (ISOTROPIC,), "null_words": f"{SAMPLING}; {SAME_SPECTRUM}"}
+UNBIASED = "it corrects for sampling itself, so no null model says more"
+SPECTRUM_QUANTITIES = {
+    "anisotropy": share(
+        "anisotropy",
+        "max(lambda) / sum(lambda)",
+        SHAPE_OF_LEARNING,
+        **CHANCE_OF_SPECTRUM,
+        read=read_anisotropy,
+    ),
+    "anisotropy_uncentered": share(
+        "anisotropy about the origin",
+        "top eigenvalue's share of (1/P) sum_i x_i x_i^T, not centered",
+        nulls=(ISOTROPIC,),
+        null_words=f"{SAMPLING}; random signs of the vectors leave it as it is",
+        read=read_anisotropy_uncentered,
+    ),
+    "participation_ratio": Quantity(
+        "participation ratio",
+        "(sum lambda)^2 / sum(lambda^2)",
+        "Gao et al. 2017, after Litwin-Kumar et al. 2017",
+        range=AT_LEAST_1,
+        **CHANCE_OF_SPECTRUM,
+        read=read_participation_ratio,
+    ),
+    "participation_ratio_corrected": magnitude(
+        "participation ratio, corrected for the number of points",
+        "unbiased estimate of (tr C)^2 / unbiased estimate of tr C^2, points taken as independent",
+        "reconstruction after Chun et al. 2025",
+        null_words=UNBIASED,
+        read=read_participation_ratio_corrected,
+    ),
+    "effective_rank": Quantity(
+        "effective rank",
+        "exp(-sum p ln p), p = lambda / sum(lambda)",
+        "after Roy and Vetterli 2007",
+        range=AT_LEAST_1,
+        **CHANCE_OF_SPECTRUM,
+        read=read_effective_rank,
+    ),
+    "rankme_centered": Quantity(
+        "RankMe of the centered cloud",
+        "exp(-sum p ln p), p = s / sum(s) + 1e-7, s = sqrt(lambda)",
+        "Garrido et al. 2023, who do not center",
+        range=AT_LEAST_1,
+        **CHANCE_OF_SPECTRUM,
+        read=read_rankme_centered,
+    ),
+    "stable_rank": Quantity(
+        "stable rank",
+        "sum(lambda) / max(lambda)",
+        "Rudelson and Vershynin 2007",
+        range=AT_LEAST_1,
+        **CHANCE_OF_SPECTRUM,
+        read=read_stable_rank,
+    ),
+    "isoscore": share(
+        "IsoScore",
+        "((sum lambda)^2 / sum(lambda^2) - 1) / (D - 1)",
+        "Rudman et al. 2022",
+        **CHANCE_OF_SPECTRUM,
+        read=read_isoscore,
+    ),
+    "isoscore_star": share(
+        "IsoScore*",
+        "IsoScore of (1 - z) C + z tr(C)/D I, z after Ledoit and Wolf 2004",
+        "Rudman and Eickhoff 2024; target and weight: this project",
+        null_words=UNBIASED,
+        read=read_isoscore_star,
+    ),
+    "alpha_req": magnitude(
+        "power-law exponent of the spectrum",
+        "-slope of ln lambda_i on ln i, weights 1/i, i = 4 ... 100 as far as lambda_i > 1e-9 "
+        "lambda_1",
+        "Agrawal et al. 2022",
+        **POWER_LAW,
+        read=lambda spectra: read_alpha_req(spectra).exponent,
+    ),
+    "alpha_req_r2": share(
+        "R^2 of the power law",
+        "R^2 of that line",
+        **POWER_LAW,
+        read=lambda spectra: read_alpha_req(spectra).r2,
+    ),
+}
+
+
+def measure_spectrum(cloud: Cloud) -> dict[str, Values]:
+    """Measure a cloud and, to first order, the cloud without each of its folds.
+
+    The null models come from the same decomposition, or from no decomposition; all are read at once.
+    """
+    spectra = spectrum(cloud.points_PD, cloud.labels.keep_RP)
+    replicates, (draws, weight_S) = len(spectra.width), cloud.constants
+    together = jax.tree.map(
+        lambda *fields: jnp.concatenate(fields), spectra, capped(spectra), draws
+    )
+    values = jax.vmap(lambda single: read_all(SPECTRUM_QUANTITIES, single))(together)
+    weight_S = jnp.asarray(weight_S)
+
+    def average(value_S: Array) -> Array:
+        return jnp.where(weight_S > 0, weight_S * value_S, 0.0).sum()
+
+    def having(null: str) -> list[str]:
+        return [name for name in values if null in SPECTRUM_QUANTITIES[name].nulls]
+
+    return {
+        MEASURED: {name: value[:replicates] for name, value in values.items()},
+        CAPPED: {name: values[name][replicates : 2 * replicates] for name in having(CAPPED)},
+        ISOTROPIC: {
+            name: jnp.broadcast_to(average(values[name][2 * replicates :]), replicates)
+            for name in having(ISOTROPIC)
+        },
+    }
+
+
+SPECTRUM = Family("cloud", measure_spectrum, SPECTRUM_QUANTITIES, constants=isotropic_draws)

@@ -1,16 +1,21 @@
-"""Curvature of a window's path from token to token, and entropy of its spectrum.
+"""Families trajectory and windows: the path of a window's vectors, and their spectrum.
 
 Here Q are the points, sorted by window and position, and padding; X stretches of positions.
 """
 
+import math
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from anisoscope.metrics.cloud import AnyArray, Points, entropy, product, scale_to_unit
+from anisoscope.metrics.cloud import AnyArray, Points, Scalar, entropy, product, scale_to_unit
+from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.eigen import fall_back
+from anisoscope.metrics.public_metric import public_metric
+from anisoscope.metrics.quantity import Family, Quantity, Values, count, magnitude
+from anisoscope.metrics.resampling import Cloud
 
 # first positions of each; the last has no end
 STRETCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -54,6 +59,19 @@ def turns(cloud_PD: Points, window_P: Int[AnyArray, " P"], time_P: Int[AnyArray,
         *(angle_P + finite for angle_P in angles),
         jnp.zeros(len(x_QD), bool).at[order_Q].set(valid_Q),
     )
+
+
+@public_metric()
+def curvature(x: ArrayLike) -> Scalar:
+    """Mean angle between successive steps of a path: rows are the tokens of one text, in order.
+
+    An angle in radians, [0, pi]: 0 for a straight path, pi/2 for independent steps, 2 pi/3 for
+    independent points. Angles at repeated points are left out; NaN where none is left. Source:
+    Hosseini and Fedorenko 2023.
+    """
+    points = jnp.arange(len(x))
+    found = turns(x, jnp.zeros_like(points), points)
+    return jnp.where(found.valid_P, found.angle_P, 0.0).sum() / found.valid_P.sum()
 
 
 def mean_by_stretch(
@@ -142,3 +160,72 @@ def prompt_entropy(
     entropy_P = jnp.zeros(points).at[order_P].set(entropy_P[number_P])
     first_P = jnp.zeros(points, bool).at[order_P].set(starts_P & (sorted_P >= 0))
     return jnp.where(finite, entropy_P, jnp.nan), first_P
+
+
+TRAJECTORY_QUANTITIES = {
+    "curvature": Quantity(
+        "curvature from token to token (contextual curvature)",
+        "mean of arccos <v, w> / (|v| |w|), v = x_t - x_(t-1), w = x_(t+1) - x_t, at the points of "
+        "the cloud whose neighbors in the window are in it too; 0 for a straight path, pi/2 for "
+        "independent steps, 2 pi/3 for independent points",
+        "Hosseini and Fedorenko 2023, Large language models implicitly learn to straighten neural "
+        "trajectories; by layer as in arXiv 2604.23985, whose formula is reconstructed",
+        range=(0.0, math.pi),
+        units="rad",
+    ),
+    "curvature_random_walk": Quantity(
+        "curvature of a random walk of the same steps",
+        "curvature with each v that of another point, in random order over all windows",
+        range=(0.0, math.pi),
+        units="rad",
+    ),
+    "curvature_by_position": Quantity(
+        "curvature by the place in the window",
+        "curvature at the points from this position of their window up to the next one listed",
+        range=(0.0, math.pi),
+        units="rad",
+        dims=("layer", "from_position"),
+    ),
+    "curvature_points": count(
+        "points whose curvature is known",
+        "points whose tokens before and after are in the cloud, at other places in space",
+    ),
+}
+WINDOW_QUANTITIES = {
+    "prompt_entropy": magnitude(
+        "entropy of a window's spectrum",
+        "mean over windows of -sum p ln p, p = s^2 / sum(s^2), s the singular values of the n "
+        "vectors of the cloud in one window, not centered; at most ln min(n, D)",
+        "Skean et al. 2025, Layer by Layer, order 1; by window as in Queipo-de-Llano et al. 2025",
+        units="nat",
+    )
+}
+
+
+def measure_trajectory(cloud: Cloud) -> Values:
+    """Average over points, (R,); NaN where the places of the points are unknown."""
+    time_P = cloud.places.time_P
+    found = turns(cloud.points_PD, cloud.places.window_P, time_P)
+    angle_P, walk_P = (jnp.where(found.valid_P, value_P, 0.0) for value_P in found[:2])
+
+    by_position = jax.vmap(lambda keep_P: mean_by_stretch(angle_P, keep_P * found.valid_P, time_P))(
+        cloud.labels.keep_RP
+    )
+    return {
+        "curvature": cloud.fold_means(angle_P, found.valid_P),
+        "curvature_random_walk": cloud.fold_means(walk_P, found.valid_P),
+        "curvature_by_position": by_position.T,
+        "curvature_points": found.valid_P.sum(dtype=jnp.int32),
+    }
+
+
+def measure_windows(cloud: Cloud) -> Values:
+    """Average over windows, (R,); NaN where the windows of the points are unknown."""
+    entropy_P, first_P = prompt_entropy(cloud.points_PD, cloud.places.window_P)
+    return dict.fromkeys(WINDOW_QUANTITIES, cloud.fold_means(entropy_P, first_P))
+
+
+TRAJECTORY = Family(
+    "cloud", measure_trajectory, TRAJECTORY_QUANTITIES, coordinates={"from_position": STRETCHES}
+)
+WINDOWS = Family("cloud", measure_windows, WINDOW_QUANTITIES)

@@ -87,7 +87,7 @@ def isoscore(cloud):
     return (width * used - 1) / (width - 1)
 
 
-def isoscore_shrunk(cloud):
+def isoscore_star(cloud):
     """Take the weight of Ledoit and Wolf 2004 as a mean over points of |x x^T - C|^2."""
     x = float64(cloud)
     points, width = x.shape

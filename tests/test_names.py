@@ -4,7 +4,6 @@ import ast
 import collections
 import subprocess
 
-from anisoscope import metrics
 from tests.program import ROOT
 
 FORBIDDEN = {"one", "there", "those", "given", "wanted", "told", "beside", "turned", "seen"}
@@ -17,8 +16,6 @@ INTERFACES = {  # {name: (where several files define it, why)}
         ("anisoscope/cli/", "process.py calls it of either module of stages"),
     ),
 }
-# metrics as users call them; the formula that each calls has the name of the same quantity
-PUBLIC_METRICS = ("metrics/scalars.py", "metrics/pair_scalars.py")
 
 
 def tracked(*patterns):
@@ -87,10 +84,6 @@ def test_a_public_name_has_a_single_meaning():
         if name in INTERFACES:
             others = [file for file in files if not file.startswith(INTERFACES[name][0])]
             others.append(INTERFACES[name][0])
-        elif name in metrics.__all__:
-            others = [file for file in files if file not in PUBLIC_METRICS]
-            # elsewhere the name would be another quantity
-            others += [file for file in others if not file.startswith("metrics/")]
         if len(others) > 1:
             repeated[name] = files
     assert not repeated
@@ -111,8 +104,6 @@ def constants():
 
 def test_a_constant_has_a_single_meaning():
     repeated = {name: files for name, files in constants().items() if len(files) > 1}
-    families = repeated.pop("FAMILIES")  # registry.py joins those of each file
-    assert all(file.startswith("anisoscope/measurement/families/") for file in families)
     assert not repeated
 
 

@@ -22,7 +22,7 @@ from tests.program import ROOT
 
 SUBPACKAGES = [
     *("utils", "config", "metrics", "models", "data", "training"),
-    *("measurement", "engine", "results", "sources", "subspaces", "analysis", "plot", "cli"),
+    *("engine", "results", "sources", "subspaces", "analysis", "plot", "cli"),
 ]
 LATE = ("jax", "flax", "optax", "orbax", "torch", "matplotlib", "xarray", "pandas", "scipy")
 UNTYPED = (inspect.Signature.empty, typing.Any, "Any")
@@ -160,7 +160,7 @@ def test_every_public_name_is_there_and_typed_without_any():
 NEED_MODELS = ("measure_model", "compare_models", "open_run", "trainer_callback")
 
 
-EXAMPLES = """metrics.pair_scalars metrics.scalars sources.arrays sources.two_arrays sources.point_table
+EXAMPLES = """metrics sources.arrays sources.two_arrays sources.point_table
     sources.recording.recorder sources.recording.measure_step results.frame results.text_table
     plot.one_table plot.report"""
 

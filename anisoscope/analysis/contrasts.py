@@ -29,7 +29,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.run_summaries import CORPUS, compared_values, pairing, varied
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.engine.intervals import LEVEL
 from anisoscope.models import masks
 
 # settings whose change makes a number incomparable

@@ -14,7 +14,7 @@ import pandas as pd
 import scipy  # loads scipy.stats at first use: it takes a second
 import xarray as xr
 
-from anisoscope.measurement.intervals import LEVEL, holm
+from anisoscope.engine.intervals import LEVEL, holm
 from anisoscope.results import joined_files
 
 SHARPNESS = (

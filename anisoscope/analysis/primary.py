@@ -26,7 +26,7 @@ from anisoscope.analysis.contrasts import (
 )
 from anisoscope.analysis.run_summaries import pairing
 from anisoscope.analysis.shapes import SHAPES
-from anisoscope.measurement.intervals import LEVEL, holm_of
+from anisoscope.engine.intervals import LEVEL, holm_of
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import choose

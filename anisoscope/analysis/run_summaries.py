@@ -14,7 +14,7 @@ import xarray as xr
 
 from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_share
 from anisoscope.config.variants import seed_name
-from anisoscope.measurement.families.registry import quantities
+from anisoscope.metrics.registry import quantities
 from anisoscope.models import masks
 from anisoscope.results.summary import block_average
 from anisoscope.utils.settings import flat

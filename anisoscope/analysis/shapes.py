@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.metrics.attention import SINK_FROM
 from anisoscope.results.frame import excess_of
 
 PHASE = 0.2  # log2 units; a larger change is an expansion or a contraction

@@ -62,6 +62,7 @@ def check_run(config: Config) -> None:
     """Raise UserError if a run cannot be trained, measured or analyzed by the stage tangents."""
     train_program.check_trainable(config)
     check_measure(config.measure)
+    sweep.check_hook_points(config.measure)
     tangent_gradients.check_tangents(config, config.tangents)
 
 

@@ -2,37 +2,20 @@
 
 from dataclasses import dataclass
 
-from anisoscope.utils.errors import SettingError, UserError
+from anisoscope.utils.errors import SettingError
 from anisoscope.utils.settings import seed_setting, setting
 
 HOOK_POINTS = ("attention_out", "mlp_out", "values")  # of every block
-# {family: the kind of its input} (Family); measurement/families/registry.py lists the quantities
-DEFAULT_INPUTS = {
-    "spectrum": "cloud",
-    "outliers": "cloud",
-    "leading": "cloud",
-    "windows": "cloud",
-    "dimension": "cloud",
-    "scale": "cloud",
-    "similarity": "cloud",
-    "frequency": "cloud",
-    "comparison": "layers",
-    "attention": "heads",
-}
-OPTIONAL_INPUTS = {  # measured only when named, or as part of "all" for arrays
-    "logit_lens": "logit_lens",
-    "trajectory": "cloud",
-    "sinks": "heads",
-    "massive": "cloud",
-    "linearity": "layers",
-    "imbalance": "layers",
-    "alignment": "layers",
-    "estimators": "cloud",
-    "local": "cloud",
-    "hubness": "cloud",
-}
-INPUT_KINDS = DEFAULT_INPUTS | OPTIONAL_INPUTS
-DEFAULT_FAMILIES, OPTIONAL_FAMILIES = tuple(DEFAULT_INPUTS), tuple(OPTIONAL_INPUTS)
+# families by name, in the order of metrics/registry.py, which has their kinds and quantities
+DEFAULT_FAMILIES = (
+    *("spectrum", "outliers", "leading", "windows", "dimension", "scale", "similarity"),
+    *("frequency", "comparison", "attention"),
+)
+OPTIONAL_FAMILIES = (  # measured only when named, or as part of "all" for arrays
+    *("logit_lens", "trajectory", "sinks", "massive", "linearity", "imbalance", "alignment"),
+    *("estimators", "local", "hubness"),
+)
+FAMILY_NAMES = (*DEFAULT_FAMILIES, *OPTIONAL_FAMILIES)
 # what the library measures where no family is named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 SEARCHED = 2**14  # points of a chunk among which neighbors are searched by default
@@ -50,7 +33,7 @@ class MeasureConfig:
     families: tuple[str, ...] = setting(
         DEFAULT_FAMILIES,
         "groups of metrics to compute (docs/reference/metric_families.md)",
-        choices=INPUT_KINDS,
+        choices=FAMILY_NAMES,
         nonempty=True,
     )
     nulls: tuple[str, ...] = setting(NULLS, "null models to compare values with", choices=NULLS)
@@ -63,9 +46,6 @@ class MeasureConfig:
 
 def check_measure(measure: MeasureConfig) -> None:
     """Raise UserError if this cannot be measured."""
-    if measure.hook_points and not any(INPUT_KINDS[name] == "cloud" for name in measure.families):
-        what = "measure.hook_points are measured by families of clouds"
-        raise UserError(f"{what}; add a family such as spectrum, or omit them")
     if measure.points % measure.folds:
         advice = f"choose a multiple of {measure.folds} (measure.folds)"
         raise SettingError(

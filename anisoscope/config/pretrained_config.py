@@ -7,7 +7,7 @@ from typing import Any
 
 from anisoscope.config.measure_config import (
     DEFAULT_FAMILIES,
-    INPUT_KINDS,
+    FAMILY_NAMES,
     TEXT_FAMILIES,
     MeasureConfig,
     check_measure,
@@ -21,7 +21,7 @@ from anisoscope.utils.settings import check_fields, replace, setting
 DTYPES = ("float32", "bfloat16", "float16")
 HIDDEN_STATES = ("blocks", "reported")
 MODEL_FAMILIES = tuple(
-    name for name in INPUT_KINDS if name not in TEXT_FAMILIES
+    name for name in FAMILY_NAMES if name not in TEXT_FAMILIES
 )  # measured of any model
 DEFAULT_MODEL_FAMILIES = tuple(name for name in MODEL_FAMILIES if name in DEFAULT_FAMILIES)
 MODALITIES = ("text", "characters", "speech", "vision")

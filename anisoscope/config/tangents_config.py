@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 
-from anisoscope.config.measure_config import INPUT_KINDS
+from anisoscope.config.measure_config import FAMILY_NAMES
 from anisoscope.config.run_config import RunConfig, checkpoint_steps
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.settings import LARGEST_SEED, setting
-
-CLOUD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind == "cloud")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +29,8 @@ class TangentsConfig:
     local_points: int = setting(512, "points at which a local tangent space is fitted", low=1)
     families: tuple[str, ...] = setting(
         ("spectrum", "leading", "similarity"),
-        "groups of metrics to compute for clouds of gradients",
-        choices=CLOUD_FAMILIES,
+        "groups of metrics of single clouds to compute for clouds of gradients",
+        choices=FAMILY_NAMES,
     )
     seed: int = setting(
         0,

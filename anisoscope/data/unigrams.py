@@ -8,8 +8,8 @@ Letters: C types, S types that occur, L levels of frequency.
 
 import numpy as np
 
-LENGTHS = (1, 2, 3)  # n
-BINS = ("least frequent quarter", "second quarter", "third quarter", "most frequent quarter")
+from anisoscope.metrics.frequency import BINS, LENGTHS  # noqa: F401 read as unigrams.LENGTHS
+
 NONE = -1  # the type of a position with fewer than n - 1 characters before it
 _CHUNK = 1 << 22  # positions that are counted at once
 

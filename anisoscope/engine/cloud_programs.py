@@ -9,15 +9,18 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import GAUSSIAN, INPUT_KINDS
+from anisoscope.config.measure_config import GAUSSIAN
 from anisoscope.engine import programs
+from anisoscope.engine.null_models import DRAWS, Spread, factor_covariance, gaussian
 from anisoscope.engine.sizes import Layout
-from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.null_models import DRAWS, Spread, factor_covariance, gaussian
-from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import (
+from anisoscope.metrics import comparison
+from anisoscope.metrics.attention import Heads
+from anisoscope.metrics.cloud import only
+from anisoscope.metrics.copies import Copies, copies
+from anisoscope.metrics.neighbors import Neighbors
+from anisoscope.metrics.quantity import MEASURED, Values
+from anisoscope.metrics.registry import FAMILIES, select_kind
+from anisoscope.metrics.resampling import (
     Cloud,
     Labels,
     LayerClouds,
@@ -27,9 +30,6 @@ from anisoscope.measurement.resampling import (
     search,
     stack_trees,
 )
-from anisoscope.metrics.cloud import only
-from anisoscope.metrics.copies import Copies, copies
-from anisoscope.metrics.neighbors import Neighbors
 
 Constants = dict[str, Any]  # by family: what it computes from the numbers of points and dimensions
 
@@ -42,7 +42,7 @@ class Selection(NamedTuple):
 
     def families_reading(self, kind: str) -> tuple[str, ...]:
         """List the families that read this kind of input."""
-        return tuple(name for name in self.families if INPUT_KINDS[name] == kind)
+        return select_kind(self.families, kind)
 
     @property
     def neighbors(self) -> tuple[int, ...]:
@@ -73,7 +73,7 @@ def find_neighbors(
     x_PD: Array, labels: Labels, found: Copies, *, counts: tuple[int, ...], compared: bool
 ) -> tuple[dict[int, Neighbors], Searched | None]:
     """Search once for all families: {number of neighbors: Neighbors}, and those for comparisons."""
-    least = comparison_family.NEIGHBORS if compared else 0
+    least = comparison.NEIGHBORS if compared else 0
     searched = search(only(x_PD, labels.valid_P), max(*counts, least, 2), labels, found)
     by_count = {
         count: searched._replace(
@@ -82,7 +82,7 @@ def find_neighbors(
         for count in counts
         if count
     }
-    return by_count, comparison_family.keep_nearest(searched) if compared else None
+    return by_count, comparison.keep_nearest(searched) if compared else None
 
 
 def measure_family(
@@ -98,7 +98,7 @@ def measure_family(
     """Measure one family of one cloud: {cloud: {quantity: (…, R)}}, with nulls that need no draw."""
     family = FAMILIES[name]
     x_PD = only(x_PD, labels.valid_P)
-    found = family.compute(Cloud(x_PD, labels, searched, places, types, constants))
+    found = family.compute(Cloud(x_PD, labels, places, searched, types, constants))
     return found if family.exact_nulls else {MEASURED: found}
 
 
@@ -120,7 +120,7 @@ def draw_cloud(factor: Spread, key: Array, number: Array, draw: Array) -> tuple[
 class ReferenceClouds(NamedTuple):
     """Clouds of the same points, each with as many layers, by name."""
 
-    reference_clouds: dict[str, Array]  # (layer, P, D), to compare with
+    clouds: dict[str, Array]  # (layer, P, D), to compare with
     nulls: dict[str, Array]
 
 
@@ -134,12 +134,10 @@ def measure_stack(
 ) -> dict[str, Values]:
     """Measure a family that compares layers."""
     kept = jax.vmap(only, (0, None))
-    reference_clouds, nulls = jax.tree.map(
-        lambda x_NPD: kept(x_NPD, labels.valid_P), tuple(compared)
-    )
+    references, nulls = jax.tree.map(lambda x_NPD: kept(x_NPD, labels.valid_P), tuple(compared))
     nearest_N = None if nearest is None else stack_trees(nearest)
     x_NPD = _stack(clouds, labels)
-    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, reference_clouds, nulls))
+    return FAMILIES[name].compute(LayerClouds(x_NPD, labels, nearest_N, references, nulls))
 
 
 def measure_lens(

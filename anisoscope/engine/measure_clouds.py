@@ -4,7 +4,7 @@ G are groupings of the points.
 """
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -24,10 +24,10 @@ from anisoscope.engine.cloud_programs import (
     measure_stack,
 )
 from anisoscope.engine.sizes import Folds, Layout, lay_out, pad
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, quantities
-from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics import lapack
+from anisoscope.metrics.attention import Heads
+from anisoscope.metrics.quantity import MEASURED, Values
+from anisoscope.metrics.registry import FAMILIES, quantities
 
 Check = Callable[[int], None]  # raises where so many bytes are not available
 
@@ -73,18 +73,37 @@ def measure_clouds(
         pairs: Whether families that read all layers are measured.
     """
     points, run = len(folds.fold_P), programs.make_run(check)
-    layers, lenses = (selection.families_reading(kind) for kind in ("layers", "logit_lens"))
-    together = pairs and (layers or lenses)
+    together = pairs and any(map(selection.families_reading, ("layers", "logit_lens")))
     layout = jax.device_put(layout._replace(size=0, fewest=0))._replace(
         size=layout.size, fewest=layout.fewest
     )
-    found, copied, kept, nearest, planned, last = [], [], [], [], None, []
+    found, copied, kept, nearest = [], [], [], []
+    for x_PD, layer in _measure_each(run, clouds, layout, points, selection, key, numbered):
+        by_cloud, copies = jax.device_get((layer.values, layer.copies))
+        found.append(trim(_average(by_cloud), folds))
+        copied.append(points - len(np.unique(copies.original_P[:points])))
+        if together:
+            kept.append(x_PD)
+            nearest.append(layer.nearest_G)
+    values = jax.tree.map(lambda *layers: np.stack(layers), *found)
+    if together:
+        compared = _compare(run, kept, nearest, layout, selection, lens, reference_clouds)
+        for cloud, by_name in trim(compared, folds).items():
+            values.setdefault(cloud, {}).update(by_name)
+    return Measured(values, copied)
 
-    def finish(layer: Layer) -> None:
-        values = jax.device_get((layer.values, layer.copies))
-        found.append(trim(_average(values[0]), folds))
-        copied.append(points - len(np.unique(values[1].original_P[:points])))
 
+def _measure_each(
+    run: programs.Call,
+    clouds: Iterable[np.ndarray | Array],
+    layout: Layout,
+    points: int,
+    selection: Selection,
+    key: Array,
+    numbered: bool,
+) -> Iterator[tuple[Array, Layer]]:
+    """Measure layer after layer by itself; an accelerator begins the next before one is returned."""
+    planned, last = None, None
     for number, cloud_PD in enumerate(clouds):
         name = number if numbered else zlib.crc32(np.ascontiguousarray(cloud_PD))
         constants = make_constants(selection, points, cloud_PD.shape[1], layout)
@@ -94,20 +113,12 @@ def measure_clouds(
             if x_PD.shape != planned:
                 planned = x_PD.shape
                 measure_layer(programs.compile_ahead, x_PD, *arguments)
-            last.append(measure_layer(run, x_PD, *arguments))
-            if len(last) > 1:  # an accelerator has the next layer to do meanwhile
-                finish(last.pop(0))
-        if together:
-            kept.append(x_PD)
-            nearest.append(last[-1].nearest_G)
-    for layer in last:
-        finish(layer)
-    values = jax.tree.map(lambda *layers: np.stack(layers), *found)
-    if together:
-        compared = _compare(run, kept, nearest, layout, selection, lens, reference_clouds)
-        for cloud, by_name in trim(compared, folds).items():
-            values.setdefault(cloud, {}).update(by_name)
-    return Measured(values, copied)
+            layer = x_PD, measure_layer(run, x_PD, *arguments)
+        if last:
+            yield last
+        last = layer
+    if last:
+        yield last
 
 
 def measure_all_heads(

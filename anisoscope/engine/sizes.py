@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anisoscope.measurement.intervals import degrees_of_freedom, weight_replicates
-from anisoscope.measurement.resampling import Labels, TokenPositions, Types
+from anisoscope.engine.intervals import degrees_of_freedom, weight_replicates
+from anisoscope.metrics.resampling import Labels, TokenPositions, Types
 
 SMALLEST, MULTIPLE = 64, 64  # points
 FOLDS = 8  # folds that every program has room for; with more, the next power of 2

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from anisoscope.analysis.contrasts import STEPS, TELLING
 from anisoscope.analysis.primary import BOTH, DIFFERS, NOTHING, OPEN, ROLE, ROLES, WHERE, WITHIN
 from anisoscope.analysis.shapes import SHAPES
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.engine.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import Run, caption, display_name
 

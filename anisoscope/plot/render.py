@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from anisoscope.measurement.families.registry import null_models_for
+from anisoscope.metrics.registry import null_models_for
 from anisoscope.plot import panel_axes, specs, style
 from anisoscope.plot import run_tables as tables
 from anisoscope.plot.run_tables import NULLS_IN_FIGURES, Curve, Run, layers_label, runs_with

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.registry import quantities
+from anisoscope.metrics.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import INTERVAL, POSITION_LABELS, Run, describe_bands, provenance
 from anisoscope.plot.typeset import typeset

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from anisoscope.config.run_config import OBJECTIVE_LABELS, WATCHED_BLOCKS
-from anisoscope.measurement.null_models import PERMUTED
+from anisoscope.metrics.quantity import PERMUTED
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import render
 from anisoscope.plot.run_tables import (

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from anisoscope.analysis import run_summaries
 from anisoscope.config.run_config import OBJECTIVE_LABELS, WATCHED_BLOCKS, WATCHED_LAYERS
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.engine.intervals import LEVEL
 from anisoscope.models import masks
 from anisoscope.plot import style
 from anisoscope.results.frame import excess_of

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS
-from anisoscope.measurement.families.leading_family import LONGEST_LEFT_OUT
+from anisoscope.metrics.leading import LONGEST_LEFT_OUT
 from anisoscope.plot.style import OKABE_ITO
 
 RUN_ROLE, KIND_ROLE, QUANTITY_ROLE, NULL_ROLE = "run", "kind", "quantity", "null"

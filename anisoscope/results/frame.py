@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 from pandas.api.types import is_numeric_dtype
 
-from anisoscope.measurement.families.registry import find_family, quantities
+from anisoscope.metrics.registry import find_family, quantities
 from anisoscope.results.summary import NULL, STATISTICS, excess_name
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have

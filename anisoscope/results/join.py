@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.registry import FAMILIES, find_family, quantities
+from anisoscope.metrics.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.frame import NOISE_FLOOR, tidy
 from anisoscope.results.replicates_table import BEFORE

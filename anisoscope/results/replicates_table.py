@@ -12,15 +12,14 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import CLOUD_NULLS
-from anisoscope.measurement.families.registry import (
+from anisoscope.metrics.quantity import MEASURED, PERMUTED
+from anisoscope.metrics.registry import (
     FAMILIES,
     coordinates,
     find_family,
     null_models_for,
     quantities,
 )
-from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.quantity import MEASURED
 
 Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 

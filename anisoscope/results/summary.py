@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from anisoscope.measurement.families.registry import null_models_for, quantities
-from anisoscope.measurement.intervals import LEVEL, clip, estimate
-from anisoscope.measurement.null_models import DRAWS
-from anisoscope.measurement.quantity import HEAD, LAYERS, MEASURED, Quantity
+from anisoscope.engine.intervals import LEVEL, clip, estimate
+from anisoscope.engine.null_models import DRAWS
+from anisoscope.metrics.quantity import HEAD, LAYERS, MEASURED, Quantity
+from anisoscope.metrics.registry import null_models_for, quantities
 from anisoscope.results.replicates_table import UNTRAINED, quantity_attributes
 
 STATISTICS = ("mean", "std", "low", "high")
@@ -87,7 +87,7 @@ def averages(name: str, quantity: Quantity, layer_0: str = EMBEDDING) -> list[Re
 def summarize(
     schema: Mapping[str, Quantity],
     samples: xr.Dataset,
-    nulls: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    nulls: Mapping[str, Mapping[str, xr.Variable | None]] = MappingProxyType({}),
     layer_0: str | None = None,
 ) -> xr.Dataset:
     """Reduce batches and their resamples to a dimension `statistic`: mean, std, low, high.

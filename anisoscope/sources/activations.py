@@ -10,16 +10,16 @@ import jax
 import numpy as np
 from jax import Array
 
-from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.engine.cloud_programs import ReferenceClouds, Selection
 from anisoscope.engine.measure_clouds import LensInput, measure_all_heads, measure_clouds
+from anisoscope.engine.null_models import permuted
 from anisoscope.engine.sizes import lay_out
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.null_models import PERMUTED, permuted
-from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import TokenPositions, Types
+from anisoscope.metrics.attention import Heads
 from anisoscope.metrics.logit_lens import Unembedding
+from anisoscope.metrics.quantity import MEASURED, PERMUTED, Values
+from anisoscope.metrics.registry import FAMILIES, select_kind
+from anisoscope.metrics.resampling import TokenPositions, Types
 from anisoscope.sources.folds import cut_runs
 from anisoscope.utils import mesh
 
@@ -102,9 +102,9 @@ def _measure_positions(
     lens = None
     if read_Z.unembedding is not None:
         lens = LensInput(read_Z.unembedding, np.ravel(read_Z.target_ZBT[0])[picks_P])
-    heads = tuple(name for name in settings.families if INPUT_KINDS[name] == "heads")
+    heads = select_kind(settings.families, "heads")
     values = {}
-    kinds = {INPUT_KINDS[name] for name in settings.families}
+    kinds = {FAMILIES[name].kind for name in settings.families}
     for z, name in enumerate(input_names(settings)):
         values[name] = {}
         if heads:
@@ -174,7 +174,8 @@ def _check(read_Z: BatchActivations, picks_SP: np.ndarray, settings: MeasureConf
     """Raise ValueError where the arrays do not fit the settings, or are not finite."""
     available = {"heads": read_Z.q_ZNBTHK, "logit_lens": read_Z.unembedding}
     for name in settings.families:
-        lacking = INPUT_KINDS[name] in available and available[INPUT_KINDS[name]] is None
+        kind = FAMILIES[name].kind
+        lacking = kind in available and available[kind] is None
         if lacking or (FAMILIES[name].reads_types and read_Z.types_Z is None):
             raise ValueError(f"families: {name} cannot be measured on these arrays; leave it out")
     names = input_names(settings)

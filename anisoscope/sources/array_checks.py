@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from anisoscope.config.measure_config import CLOUD_NULLS, INPUT_KINDS, MeasureConfig
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.config.measure_config import CLOUD_NULLS, MeasureConfig
+from anisoscope.metrics.attention import Heads
 from anisoscope.metrics.convert import (
     ArrayLike,
     as_arrays,
@@ -23,6 +22,7 @@ from anisoscope.metrics.convert import (
     real_numbers,
     stack_rows,
 )
+from anisoscope.metrics.registry import FAMILIES
 from anisoscope.sources.axes import find_tokens, is_named, split_layers, take_tokens
 from anisoscope.sources.evaluation_windows import POSITION_SETS
 from anisoscope.utils.settings import LARGEST_SEED
@@ -108,9 +108,7 @@ def choose_families(
 ) -> tuple[str, ...]:
     """Check names of families, or list all that these kinds of input allow for "all"."""
     allowed = [
-        name
-        for name, family in FAMILIES.items()
-        if INPUT_KINDS[name] in kinds and not family.reads_types
+        name for name, family in FAMILIES.items() if family.kind in kinds and not family.reads_types
     ]
     names = (families,) if isinstance(families, str) else tuple(families)
     names, choices = tuple(allowed) if names == ("all",) else names, ", ".join(allowed)

@@ -16,16 +16,15 @@ import numpy as np
 import xarray as xr
 from jax import Array
 
-from anisoscope.config.measure_config import GAUSSIAN, INPUT_KINDS, MeasureConfig
+from anisoscope.config.measure_config import GAUSSIAN, MeasureConfig
 from anisoscope.engine.measure_clouds import LensInput, Selection, measure_all_heads, measure_clouds
+from anisoscope.engine.null_models import DRAWS, factor_covariance, gaussian, layer_keys
 from anisoscope.engine.sizes import Folds, lay_out
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES, quantities
-from anisoscope.measurement.null_models import DRAWS, factor_covariance, gaussian, layer_keys
-from anisoscope.measurement.quantity import MEASURED, Quantity, Values
+from anisoscope.metrics.attention import Heads
 from anisoscope.metrics.convert import as_vectors
-from anisoscope.results.summary import NULL
-from anisoscope.results.summary import summarize
+from anisoscope.metrics.quantity import MEASURED, Quantity, Values
+from anisoscope.metrics.registry import FAMILIES, quantities, select_kind
+from anisoscope.results.summary import NULL, summarize
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, describe
 from anisoscope.utils import memory
@@ -98,7 +97,7 @@ def check_chunk_memory(
     """Check memory for the clouds before they are read, and return the check of each program."""
     layers, width = len(vectors.layers), max(vectors.widths)
     description = f"{points:,} points of width {width}"
-    together = not {"layers", "logit_lens"}.isdisjoint(INPUT_KINDS[name] for name in families)
+    together = select_kind(families, "layers", "logit_lens")
     if together and layers > 1:
         description = f"{layers} layers of {description} together"
     check = functools.partial(check_available, description=description, chunks=chunks)

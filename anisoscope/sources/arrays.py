@@ -18,16 +18,15 @@ import anisoscope
 from anisoscope.config.measure_config import (
     CLOUD_NULLS,
     FIRST_LOOK,
-    INPUT_KINDS,
     SEARCHED,
     MeasureConfig,
 )
 from anisoscope.engine.sizes import Folds
-from anisoscope.measurement.families.registry import null_models_for, quantities
-from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics import convert
 from anisoscope.metrics.convert import ArrayLike
+from anisoscope.metrics.quantity import MEASURED, Values
+from anisoscope.metrics.registry import FAMILIES, null_models_for, quantities
+from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.results import replicates_table
 from anisoscope.results.frame import values_of
 from anisoscope.results.summary import summarize_checkpoint
@@ -305,7 +304,7 @@ def measure_layers(
         return array_chunks.measure_chunks(vectors, chunks, settings, "measure", lens)
     kinds: dict[bool, list[str]] = {False: [], True: []}
     for name in settings.families:
-        kinds[INPUT_KINDS[name] == "layers"].append(name)
+        kinds[FAMILIES[name].kind == "layers"].append(name)
     values: dict[str, Values] = {}
     for families in filter(None, kinds.values()):
         part = dataclasses.replace(settings, families=tuple(families))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anisoscope.data import unigrams
-from anisoscope.measurement.resampling import Types
+from anisoscope.metrics.resampling import Types
 from anisoscope.utils.errors import SettingError
 
 POSITION_SETS = ("all", "without_first_token")  # every quantity is measured on both

@@ -14,7 +14,7 @@ import numpy as np
 
 from anisoscope.config.measure_config import SEARCHED
 from anisoscope.engine.sizes import Folds
-from anisoscope.measurement.resampling import TokenPositions, section_count
+from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.sources.array_checks import FEWEST_POINTS, Vectors
 
 FEWEST_CLUSTERS = 5  # intervals of clusters that weigh as fewer equal ones come with a warning
@@ -230,3 +230,11 @@ def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:
         if folds > 1:
             attributes[f"degrees_of_freedom_{kind}"] = round(sum(each), 1)
     return attributes
+
+
+def section_count(folds: int) -> int:
+    """Choose the number of sections, each of equally many whole folds.
+
+    4, 3, 2, or the smallest divisor: small sections have other scales than the whole cloud.
+    """
+    return next(count for count in (4, 3, *range(2, folds + 1), 1) if folds % count == 0)

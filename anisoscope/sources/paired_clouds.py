@@ -9,10 +9,9 @@ import jax
 import numpy as np
 import xarray as xr
 
+from anisoscope.engine.layer_pairs import BETWEEN_MODELS, compare_every_layer
 from anisoscope.engine.sizes import Folds, lay_out, pad
-from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.quantity import MEASURED, Values
+from anisoscope.metrics.quantity import MEASURED, PERMUTED, Values
 from anisoscope.results.summary import summarize
 
 
@@ -28,7 +27,7 @@ def make_pair_table(
     batches: list[list[dict[str, Values]]], positions: tuple[str, ...]
 ) -> xr.Dataset:
     """Make the table of the values of each batch and set of positions, of clouds and null model."""
-    known, stack = comparison_family.BETWEEN_MODELS, lambda *values: np.stack(values)
+    known, stack = BETWEEN_MODELS, lambda *values: np.stack(values)
     values_G = jax.tree.map(stack, *(jax.tree.map(stack, *sets) for sets in batches))
     schema = {name: entry for name, entry in known.items() if name in values_G[MEASURED]}
 
@@ -40,7 +39,7 @@ def make_pair_table(
         layers = {dim: np.arange(samples.sizes[dim]) for dim in ("layer", "other_layer")}
         return samples.assign_coords({"positions": list(positions)} | layers)
 
-    table = summarize(schema, label(MEASURED), {PERMUTED: label(PERMUTED)})
+    table = summarize(schema, label(MEASURED), {PERMUTED: label(PERMUTED).variables})
     return table.assign_attrs(permutations=1)
 
 
@@ -50,11 +49,10 @@ def compare_clouds(clouds: PairedClouds, folds: Folds, aligned: bool = False) ->
     layout = lay_out(folds, None)
     size, labels = layout.size, layout.labels
     padded = (None if x is None else pad(np.swapaxes(x, 0, 1), size).swapaxes(0, 1) for x in clouds)
-    found = jax.device_get(comparison_family.compare_every_layer(*padded, labels, aligned))
+    found = jax.device_get(compare_every_layer(*padded, labels, aligned))
     return {
         cloud: {
-            name: folds.weight(x, comparison_family.BETWEEN_MODELS[name].resampling)
-            for name, x in values.items()
+            name: folds.weight(x, BETWEEN_MODELS[name].resampling) for name, x in values.items()
         }
         for cloud, values in found.items()
     }

@@ -15,11 +15,10 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.experiment_config import Config
-from anisoscope.config.measure_config import INPUT_KINDS
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.quantity import Values
+from anisoscope.metrics.quantity import Values
+from anisoscope.metrics.registry import FAMILIES, select_kind
 from anisoscope.models import transformer
 from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources import activations
@@ -147,7 +146,7 @@ def make_measure_program(
         # types come from the unmasked text
         text = draw_probe(replace(config, {"measure.masked": False}), corpus)
         probe = probe._replace(types=add_types(text, corpus.train, corpus.vocab_size).types)
-    heads = any(INPUT_KINDS[family] == "heads" for family in measure.families)
+    heads = bool(select_kind(measure.families, "heads"))
     forward = _jit_forward(share_program(config.model), corpus.vocab_size, hook_points, heads)
     visible_TT = np.asarray(visible_keys(config.model, config.model.context))
     return RunProgram(config, hook_points, forward, probe, visible_TT)

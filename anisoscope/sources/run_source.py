@@ -18,7 +18,7 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.run_config import checkpoint_steps
 from anisoscope.data.corpus import Corpus
-from anisoscope.measurement.families.comparison_family import NEEDS_PREVIOUS_CHECKPOINT
+from anisoscope.metrics.comparison import NEEDS_PREVIOUS_CHECKPOINT
 from anisoscope.models.model_settings import describe_model
 from anisoscope.results import replicates_table
 from anisoscope.results.join import scores

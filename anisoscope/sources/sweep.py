@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import xarray as xr
 
-from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
+from anisoscope.config.measure_config import MeasureConfig
+from anisoscope.metrics.registry import select_kind
 from anisoscope.results import join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
@@ -64,7 +65,7 @@ class Source(abc.ABC):
     def targets(self) -> list[Target]:
         """What to measure, the residual stream first; hook points have cloud families only."""
         families = self.measure.families
-        clouds = tuple(name for name in families if INPUT_KINDS[name] == "cloud")
+        clouds = select_kind(families, "cloud")
         inside = [
             Target(name, self.root / "hook_points" / name / "measurements", clouds)
             for name in self.measure.hook_points
@@ -132,6 +133,13 @@ def check_tables(source: Source) -> None:
     """Raise UserError where existing tables were made with other settings."""
     for target in source.targets:
         step_files.check_folder(target.folder, source.made_by)
+
+
+def check_hook_points(measure: MeasureConfig) -> None:
+    """Raise UserError if no family reads the single clouds of hook points."""
+    if measure.hook_points and not select_kind(measure.families, "cloud"):
+        what = "measure.hook_points are measured by families of clouds"
+        raise UserError(f"{what}; add a family such as spectrum, or omit them")
 
 
 def check_measured(source: Source) -> None:

@@ -12,9 +12,8 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.engine.sizes import Folds
-from anisoscope.measurement.null_models import PERMUTED
-from anisoscope.measurement.quantity import MEASURED, Values
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
+from anisoscope.metrics.quantity import MEASURED, PERMUTED, Values
 from anisoscope.sources import array_checks, array_chunks, paired_clouds
 from anisoscope.sources.array_checks import Vectors, VectorsLike
 from anisoscope.sources.arrays import join_positions

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement import null_models
+from anisoscope.engine import null_models
 from anisoscope.models.model_settings import describe_model
 from anisoscope.sources import two_models
 from anisoscope.sources.activations import batch_keys

@@ -15,7 +15,7 @@ from jax import Array
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.untrained_config import UntrainedConfig
 from anisoscope.metrics.attention import attention_statistics, attention_sums
-from anisoscope.metrics.similarity import mean_cosine, mean_norm
+from anisoscope.metrics.similarity import weighted_mean_cosine, weighted_mean_norm
 from anisoscope.models.block import bias_queries_and_keys, layer_norm, make_block
 from anisoscope.models.masks import visible_keys
 from anisoscope.results import joined_files
@@ -132,11 +132,14 @@ def measure_draw(
     def through_block(x_BTD: Array, params: dict) -> tuple[Array, dict[str, Array]]:
         x_BTD, q_BTHK, k_BTHK = apply(bias_queries_and_keys(params, query_D, key_D), x_BTD)
         cloud_PD = x_BTD.reshape(-1, config.width)
-        values = {"cosine_out": mean_cosine(cloud_PD), "norm_out": mean_norm(cloud_PD)}
+        values = {
+            "cosine_out": weighted_mean_cosine(cloud_PD),
+            "norm_out": weighted_mean_norm(cloud_PD),
+        }
         return x_BTD, values | attention_sharpness(q_BTHK, k_BTHK, visible_TT)
 
     cloud_PD = x_BTD.reshape(-1, config.width)
-    entered = {"cosine_in": mean_cosine(cloud_PD), "norm_in": mean_norm(cloud_PD)}
+    entered = {"cosine_in": weighted_mean_cosine(cloud_PD), "norm_in": weighted_mean_norm(cloud_PD)}
     return entered | jax.lax.scan(through_block, x_BTD, sample.params)[1]
 
 

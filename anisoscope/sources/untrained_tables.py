@@ -23,8 +23,8 @@ import xarray as xr
 
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.untrained_config import UntrainedConfig
-from anisoscope.measurement.families.attention_family import ATTENTION
-from anisoscope.measurement.quantity import (
+from anisoscope.metrics.attention import ATTENTION_QUANTITIES
+from anisoscope.metrics.quantity import (
     INHERENT,
     RECONSTRUCTED,
     correlation,
@@ -77,7 +77,10 @@ HEAD_QUANTITIES = (
     "attention_min",
 )
 UNTRAINED_MEASURED |= {
-    name: dataclasses.replace(ATTENTION[name], formula=f"{ATTENTION[name].formula}; all heads")
+    name: dataclasses.replace(
+        ATTENTION_QUANTITIES[name],
+        formula=f"{ATTENTION_QUANTITIES[name].formula}; all heads",
+    )
     for name in HEAD_QUANTITIES
 }
 # of the curve over the norms N of the bias

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.untrained_config import FLATTEST, CurvedConfig
-from anisoscope.measurement.quantity import Quantity, magnitude, share
+from anisoscope.metrics.quantity import Quantity, magnitude, share
 from anisoscope.results import joined_files
 from anisoscope.results.summary import summarize_seeds, tidy_seeds
 from anisoscope.subspaces import curved_program

@@ -15,14 +15,14 @@ import numpy as np
 from jax import Array
 
 from anisoscope.config.tangents_config import TangentsConfig
-from anisoscope.data.unigrams import BINS
 from anisoscope.engine.cloud_programs import Selection
 from anisoscope.engine.measure_clouds import measure_clouds
 from anisoscope.engine.sizes import lay_out
-from anisoscope.measurement.quantity import MEASURED, Values
-from anisoscope.measurement.resampling import TokenPositions
 from anisoscope.metrics import tangent
 from anisoscope.metrics.cloud import fold_weights, point_weights
+from anisoscope.metrics.frequency import BINS
+from anisoscope.metrics.quantity import MEASURED, Values
+from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.sources.folds import cut_runs
 from anisoscope.subspaces.tangent_gradients import Gradients, Rows, TangentWindows, short_rows
 from anisoscope.subspaces.tangent_quantities import FITS, MATRICES, WEIGHT_CHANGES

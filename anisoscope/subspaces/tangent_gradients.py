@@ -25,6 +25,7 @@ from anisoscope.config.run_config import RunConfig
 from anisoscope.config.tangents_config import TangentsConfig, check_settings, early_steps
 from anisoscope.data import unigrams
 from anisoscope.data.corpus import Corpus
+from anisoscope.metrics.registry import FAMILIES, select_kind
 from anisoscope.models import transformer
 from anisoscope.models.layers import NORM_PLACES
 from anisoscope.subspaces.tangent_quantities import MATRICES, WEIGHT_CHANGES
@@ -66,10 +67,19 @@ class Gradients(NamedTuple):
     weights: dict[str, Array]  # gradients of the matrices at the stream (tangent_gradients.py)
 
 
+def check_gradient_families(families: tuple[str, ...]) -> None:
+    """Raise UserError if a family needs more than a single cloud of gradients."""
+    if others := [name for name in families if FAMILIES[name].kind != "cloud"]:
+        clouds = ", ".join(select_kind(FAMILIES, "cloud"))
+        why = "does not read single clouds, as gradients are"
+        raise UserError(f"tangents.families: {others[0]} {why}; choose from {clouds}")
+
+
 def check_tangents(config: RunConfig, tangents: TangentsConfig) -> None:
     """Raise UserError where proxies cannot be fitted and tested with these settings."""
     if not tangents.enabled:
         return
+    check_gradient_families(tangents.families)
     check_settings(tangents, read_width(config.model), f"model.width={config.model.width}")
     steps, checkpoints = config.train.steps, early_steps(config, tangents)
     if len(checkpoints) < LEAST_EARLY or checkpoints[-1] == steps:

@@ -1,7 +1,7 @@
 """Define every quantity of the stage `tangents`: what it is, its source and its dimensions."""
 
-from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.quantity import Quantity, correlation, magnitude, share
+from anisoscope.metrics.frequency import BINS
+from anisoscope.metrics.quantity import Quantity, correlation, magnitude, share
 
 PAPER = "reconstruction after Bernas et al. 2026, Revisiting Anisotropy in Language Transformers"
 SINK_SOURCE = "after gradient sinks, arXiv 2603.17771 (second-hand)"

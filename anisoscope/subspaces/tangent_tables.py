@@ -8,9 +8,9 @@ import scipy  # loads scipy.stats at first use: it takes a second
 import xarray as xr
 
 from anisoscope.config.tangents_config import TangentsConfig
-from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.intervals import estimate, holm, variance
-from anisoscope.measurement.quantity import Values
+from anisoscope.engine.intervals import estimate, holm, variance
+from anisoscope.metrics import registry
+from anisoscope.metrics.quantity import Values
 from anisoscope.results.summary import summarize
 from anisoscope.subspaces.subspace_energy import Fitted, Frames, Tested
 from anisoscope.subspaces.tangent_quantities import (
@@ -54,13 +54,13 @@ def step_table(
             )
         variables[name] = quantity.raw_dims[2:], value, quantity.attributes
     for name in next(iter(panel.values()), {}):
-        quantity = families.quantities()[name]
+        quantity = registry.quantities()[name]
         words = quantity.attributes | {"long_name": f"{quantity.long_name}, of gradients"}
         words["units"] = words["units"].replace("activation", "nats / activation (rows=unit: 1)")
         values = np.stack([panel[rows][name] for rows in GRADIENT_ROWS])
         variables[GRADIENT_PREFIX + name] = ("rows", *quantity.raw_dims[2:]), values, words
     table = xr.Dataset(variables, attrs=attributes)
-    labels = TANGENT_COORDINATES | families.coordinates()
+    labels = TANGENT_COORDINATES | registry.coordinates()
     labels |= {"fit": fits, "rank": tangents.ranks, "layer": range(table.sizes["layer"])}
     table = table.assign_coords(
         {name: list(values) for name, values in labels.items() if name in table.dims}
@@ -94,7 +94,7 @@ def summarize_tangents(table: xr.Dataset) -> xr.Dataset:
     """Reduce resamples to mean and 95 % interval, control frames to mean, smallest and largest."""
     table = table.drop_vars([name for name in table if str(name).startswith("proxy_")])
     schema = TANGENT_MEASURED | DERIVED
-    schema |= {GRADIENT_PREFIX + name: quantity for name, quantity in families.quantities().items()}
+    schema |= {GRADIENT_PREFIX + name: quantity for name, quantity in registry.quantities().items()}
     complete = table.assign(derive(table))
     resampled = [
         name

@@ -56,9 +56,9 @@ def measure_snapshot(
     return {
         "anisotropy": anisotropy_N,
         "participation_ratio": ratio_N,
-        "mean_cosine": jax.vmap(similarity.mean_cosine)(cloud_NPD),
-        "drift": jax.vmap(similarity.drift)(cloud_NPD),
-        "mean_norm": jax.vmap(similarity.mean_norm)(cloud_NPD),
+        "mean_cosine": jax.vmap(similarity.weighted_mean_cosine)(cloud_NPD),
+        "drift": jax.vmap(similarity.weighted_drift)(cloud_NPD),
+        "mean_norm": jax.vmap(similarity.weighted_mean_norm)(cloud_NPD),
         "attention_first_token": attention_first_token(
             config, snapshot_N.q_BTHK, snapshot_N.k_BTHK
         ),

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.cli import flags, measure_file
-from anisoscope.config.measure_config import INPUT_KINDS
-from anisoscope.measurement.families.registry import FAMILIES, coordinates
-from anisoscope.measurement.quantity import Quantity
+from anisoscope.metrics.quantity import Quantity
+from anisoscope.metrics.registry import FAMILIES, coordinates
 from anisoscope.utils.settings import format_limits, format_value, walk_settings
 
 REFERENCE = pathlib.Path(__file__).parents[1] / "reference"
@@ -51,7 +50,7 @@ def list_quantities() -> Iterator[str]:
         yield from (
             f"## {name}",
             "",
-            f"Computed from {CLOUDS[INPUT_KINDS[name]]}. Null models: {nulls}.",
+            f"Computed from {CLOUDS[family.kind]}. Null models: {nulls}.",
             "",
         )
         for key, quantity in family.quantities.items():

@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.engine.intervals import LEVEL
 from anisoscope.plot import style
 from anisoscope.plot.experiment_figures import ratio_axis
 from findings.claims.claim_entries import CLAIMS

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from anisoscope.measurement.intervals import LEVEL
+from anisoscope.engine.intervals import LEVEL
 from anisoscope.results import joined_files
 from findings.claims.claim_entries import CLAIMS
 from findings.claims.profiles import PART

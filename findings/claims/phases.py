@@ -28,7 +28,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.analysis.shapes import over_depth, read_curve
-from anisoscope.measurement.intervals import LEVEL, holm_of
+from anisoscope.engine.intervals import LEVEL, holm_of
 from anisoscope.results import joined_files
 from findings.claims.claim_entries import OWN, SECOND_HAND, Claim
 from findings.claims.verdicts import INCONCLUSIVE, judge_interval

@@ -28,9 +28,9 @@ from scipy import stats
 from anisoscope.analysis.loss_matched import best_gain, read_gains, read_shapes
 from anisoscope.analysis.shapes import shapes
 from anisoscope.config.experiment_config import Config
+from anisoscope.engine.intervals import LEVEL, holm_of
 from anisoscope.experiments.optimizer_ablations import MARGINS, SEEDS
 from anisoscope.experiments.position_optimizer import OPTIMIZERS, POSITIONS
-from anisoscope.measurement.intervals import LEVEL, holm_of
 from anisoscope.results import joined_files
 from anisoscope.utils.settings import from_dict
 from findings.claims.claim_entries import OWN, Claim

@@ -8,7 +8,7 @@ import pandas as pd
 from scipy import stats
 
 from anisoscope.analysis import on_disk, primary
-from anisoscope.measurement.intervals import LEVEL, holm_of
+from anisoscope.engine.intervals import LEVEL, holm_of
 from findings.claims import evidence
 from findings.claims.claim_entries import CLAIMS, LEARNED, OWN, PROJECT, RECONSTRUCTED, THREE, Claim
 

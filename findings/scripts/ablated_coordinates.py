@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.metrics.attention import SINK_FROM
 from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import clamp_coordinates
 from anisoscope.sources.hf.layer_capture import first_output

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
-from anisoscope.measurement.intervals import estimate
+from anisoscope.engine.intervals import estimate
 from anisoscope.metrics.leading import lower_median
 
 MASSIVE = 10  # times the median norm; docs/reference/glossary.md

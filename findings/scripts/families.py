@@ -14,7 +14,7 @@ import scipy.stats
 import xarray as xr
 
 from anisoscope.config.measure_config import OPTIONAL_FAMILIES
-from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.metrics.registry import FAMILIES
 from anisoscope.results import joined_files
 
 TABLE = pathlib.Path("findings/tables/families/layers.csv")

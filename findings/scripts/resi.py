@@ -41,7 +41,8 @@ from repsim.benchmark import measure_quality_metrics as quality
 from repsim.measures import nearest_neighbor, output_similarity
 
 from anisoscope import api
-from anisoscope.metrics import cloud_pairs, comparison, neighbors
+from anisoscope.metrics import comparison, neighbors
+from anisoscope.metrics.alignment import alignments
 from anisoscope.models import transformer
 from anisoscope.results import joined_files
 from findings.scripts.packaged_model import open_packaged, read_text
@@ -59,7 +60,7 @@ Pairs = dict[tuple[int, int], dict[str, float]]
 @jax.jit
 def own_measures(x_PD: jax.Array, y_PE: jax.Array) -> dict[str, jax.Array]:
     """Compute the measures of this project."""
-    cka, aligned = comparison.ckas(x_PD, y_PE), cloud_pairs.alignments(x_PD, y_PE)
+    cka, aligned = comparison.ckas(x_PD, y_PE), alignments(x_PD, y_PE)
     both = (neighbors.nearest_neighbors(z, NEAREST) for z in (x_PD, y_PE))
     nearest = [comparison.select_nearest(found, NEAREST) for found in both]
     return {
@@ -67,7 +68,7 @@ def own_measures(x_PD: jax.Array, y_PE: jax.Array) -> dict[str, jax.Array]:
         "CKA, unbiased": cka.unbiased[0],
         "RSA": aligned.rsa[0],
         "Procrustes": aligned.procrustes[0],
-        "overlap": comparison.neighbor_overlap(*nearest),
+        "overlap": comparison.nearest_overlap(*nearest),
     }
 
 

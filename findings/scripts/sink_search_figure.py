@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.metrics.attention import SINK_FROM
 from anisoscope.plot import style
 from findings.claims.claim_entries import CLAIMS
 from findings.scripts.shared_tables import FIGURES, RESULTS

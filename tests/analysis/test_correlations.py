@@ -15,7 +15,7 @@ from anisoscope.analysis.correlations import (
     correlations,
     within_runs,
 )
-from anisoscope.measurement.intervals import holm
+from anisoscope.engine.intervals import holm
 from tests.plot.tables import make_run
 
 SHORT = (0, 10, 1000)

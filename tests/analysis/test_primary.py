@@ -9,7 +9,7 @@ from scipy import stats
 from anisoscope.analysis import primary
 from anisoscope.analysis.contrasts import CONTRAST_COLUMNS, Change
 from anisoscope.config.experiment_config import Config
-from anisoscope.measurement.intervals import holm_of
+from anisoscope.engine.intervals import holm_of
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.folder import claim_folder
 from tests.analysis.seed_layouts import experiment, grid_of_leaks

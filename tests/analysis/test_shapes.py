@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from anisoscope.analysis.shapes import SHAPES, read_curve, shapes, sink_head_share
-from anisoscope.measurement.families.attention_family import SINK_FROM
+from anisoscope.metrics.attention import SINK_FROM
 
 # hidden states 1 to 11
 OPT_125M = (0.978, 0.987, 0.995, 0.995, 0.995, 0.994, 0.992, 0.989, 0.983, 0.973, 0.959)

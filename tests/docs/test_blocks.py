@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import anisoscope
-from anisoscope.measurement.families.registry import FAMILIES
+from anisoscope.metrics.registry import FAMILIES
 from tests.docs.blocks import DOCUMENTS
 from tests.program import ROOT, main, run_notebook
 

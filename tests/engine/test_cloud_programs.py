@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 import anisoscope
-from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, INPUT_KINDS
+from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.engine import programs, sizes
 from anisoscope.engine.cloud_programs import Selection, measure_layer
 from anisoscope.engine.measure_clouds import make_constants
-from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import TokenPositions
+from anisoscope.metrics.registry import FAMILIES, select_kind
+from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.sources.folds import cut_folds
 
 POINTS, WIDTH, SIZE = 180, 12, 192
@@ -19,9 +19,7 @@ CLOUD = np.float32(CLOUD + 0.5)
 CLOUD[30:33] = CLOUD[4]
 CLUSTER = np.arange(SIZE) // 9
 POISONS = {"not finite": np.nan, "huge": 1e30, "copies": CLOUD[7]}
-REST = tuple(
-    name for name, kind in INPUT_KINDS.items() if kind == "cloud" and not FAMILIES[name].reads_types
-)
+REST = tuple(name for name in select_kind(FAMILIES, "cloud") if not FAMILIES[name].reads_types)
 
 
 def read(families, size=SIZE, poison=0.0):

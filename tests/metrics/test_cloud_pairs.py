@@ -1,10 +1,13 @@
 """Alignment, linearity and imbalance of two clouds, beside their float64 twins."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.metrics import cloud_pairs as metric
+from anisoscope.metrics import imbalance as imbalances
+from anisoscope.metrics import linear_maps
+from anisoscope.metrics.alignment import alignments as compute_alignments
 from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import select_nearest
 from anisoscope.metrics.neighbors import nearest_neighbors
@@ -16,20 +19,21 @@ GENERATOR = np.random.default_rng(0)
 MAP = GENERATOR.normal(size=(64, 7))
 SEED = 5  # of noise, with few pairs that only float64 tells apart
 AT_THE_THRESHOLD = {"zoo: mean 1000 spreads"}  # directions of rounding, of which some count
-align = jax.jit(metric.alignments)
+align = jax.jit(compute_alignments)
 
 
 def alignments(x, y, folds=1):
     return align(x, y, point_weights(folds, len(x)))
 
 
-linearity = jax.jit(metric.linearity)
+linearity = jax.jit(linear_maps.linear_fit)
 
 
 @jax.jit
 def directed(a, b):
     near = select_nearest(nearest_neighbors(a, 10))
-    return metric.information_imbalance(near.index_PC[None, :, 0], near.first_P[None], b)[0]
+    part = jnp.ones((1, len(b)), bool)
+    return imbalances.part_imbalance(near.index_PC[None, :, 0], near.first_P[None], b, part)[0, 0]
 
 
 def imbalance(a, b):
@@ -88,7 +92,7 @@ def test_unrelated_clouds_and_linear_ones_have_known_values():
     half = np.concatenate([x, np.zeros_like(x)], axis=1)
     both = np.concatenate([x, x @ rotation(64)], axis=1).astype(np.float32)
     for wide in (half, both):
-        np.testing.assert_allclose(metric.column_basis(wide).rank, 64)
+        np.testing.assert_allclose(linear_maps.column_basis(wide).rank, 64)
 
 
 def test_copies_count_once_in_the_imbalance():

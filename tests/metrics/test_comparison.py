@@ -9,7 +9,7 @@ from anisoscope.metrics import comparison as metric
 from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.comparison import (
     map_pairs,
-    neighbor_overlap,
+    nearest_overlap,
     prepare_clouds,
     select_nearest,
 )
@@ -32,7 +32,7 @@ TWINS = (reference.linear_cka, reference.linear_cka_unbiased)
 
 @functools.partial(jax.jit, static_argnums=2)
 def share(a, b, count):
-    return neighbor_overlap(select_nearest(a, count), select_nearest(b, count))
+    return nearest_overlap(select_nearest(a, count), select_nearest(b, count))
 
 
 def other(cloud, width=7, noise=0.5):
@@ -191,7 +191,7 @@ def test_layers_overlap_is_the_overlap_of_every_pair():
         COUNT,
     )
     expected = np.array([[overlap(a, b) for b in clouds] for a in clouds])
-    overlaps_of = jax.jit(functools.partial(map_pairs, neighbor_overlap))
+    overlaps_of = jax.jit(functools.partial(map_pairs, nearest_overlap))
     overlaps = overlaps_of(of_each, of_each)
     np.testing.assert_allclose(overlaps, expected, rtol=1e-6)
     np.testing.assert_array_equal(np.diagonal(overlaps), 1)

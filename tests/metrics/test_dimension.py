@@ -5,10 +5,10 @@ import pytest
 
 from anisoscope.metrics.dimension import (
     has_enough_points,
-    twonn,
+    read_twonn,
+    read_twonn_microscope,
+    read_twonn_mle,
     twonn_bayes,
-    twonn_microscope,
-    twonn_mle,
 )
 from tests import reference
 from tests.metrics.clouds import (
@@ -27,8 +27,8 @@ from tests.metrics.clouds import (
 def readings(neighbors):
     """The dimensions by the two fits, what is counted, LLM-Microscope's, and the posterior."""
     counts = jnp.array([neighbors.duplicates(), neighbors.dropped()])
-    dimensions = jnp.array([twonn(neighbors), twonn_mle(neighbors)])
-    return dimensions, counts, twonn_microscope(neighbors), twonn_bayes(neighbors)
+    dimensions = jnp.array([read_twonn(neighbors), read_twonn_mle(neighbors)])
+    return dimensions, counts, read_twonn_microscope(neighbors), twonn_bayes(neighbors)
 
 
 read = jax.jit(readings)

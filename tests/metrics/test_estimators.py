@@ -3,11 +3,14 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import estimators
-from anisoscope.metrics.spectrum import spectrum
+from anisoscope.metrics.decomposition import spectrum
 from tests import reference_scale as reference
 from tests.metrics.clouds import CLOUDS, POINTS, filled, find, gaussian, rotation
 
-correlation, tree = jax.jit(estimators.correlation_dimension), jax.jit(estimators.ph_dimension)
+correlation, tree = (
+    jax.jit(estimators.part_correlation_dimension),
+    jax.jit(estimators.part_ph_dimension),
+)
 NEIGHBORS = 20
 
 
@@ -92,7 +95,7 @@ def test_bad_input_is_told():
     cloud[4, 4] = np.nan
     assert np.isnan(tree(cloud))
     assert np.isnan(correlation(cloud, find(cloud, NEIGHBORS)))
-    assert np.isnan(estimators.ph_dimension(gaussian(40, 3)))
+    assert np.isnan(estimators.part_ph_dimension(gaussian(40, 3)))
     with pytest.raises(ValueError, match="20 neighbors are needed"):
         jax.eval_shape(lambda x: correlation(x, find(x, 12)), gaussian())
 

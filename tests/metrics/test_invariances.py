@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 from anisoscope.metrics import (
+    alignment,
     attention,
-    cloud_pairs,
     comparison,
+    decomposition,
     dimension,
     estimators,
     frequency,
+    imbalance,
     leading,
+    linear_maps,
     neighborhoods,
     outliers,
     scale,
@@ -42,20 +45,19 @@ KEEP = np.float32(np.random.default_rng(1).random(POINTS) > 0.2)
 
 def of_neighbors(cloud, place):
     found = nearest_neighbors(cloud, 20)
-    dimensions = [
-        read(found) for read in (dimension.twonn, dimension.twonn_mle, scale.levina_bickel)
-    ]
-    dimensions += [scale.gride(found, 4), dimension.twonn_microscope(found).dimension]
-    pairs = estimators.correlation_dimension(cloud, found)
+    dimensions = [dimension.read_twonn(found), dimension.read_twonn_mle(found)]
+    dimensions += [scale.read_levina_bickel(found), scale.read_gride(found, 4)]
+    dimensions.append(dimension.read_twonn_microscope(found).dimension)
+    pairs = estimators.part_correlation_dimension(cloud, found)
     local = scale.local_quantiles(found), neighborhoods.local_isotropy(cloud, found)
     return dimensions, pairs, local, neighborhoods.hubs(found).skewness
 
 
 def of_spectrum(cloud, place):
     names = "anisotropy participation_ratio participation_ratio_corrected effective_rank"
-    names += " rankme_centered stable_rank isoscore isoscore_shrunk"
-    found = spectrum.spectrum(cloud)
-    return [getattr(spectrum, name)(found) for name in names.split()]
+    names += " rankme_centered stable_rank isoscore isoscore_star"
+    found = decomposition.spectrum(cloud)
+    return [getattr(spectrum, f"read_{name}")(found) for name in names.split()]
 
 
 def of_pair(read):
@@ -68,8 +70,9 @@ def nearest(cloud):
 
 def imbalances(cloud, other):
     a, b = nearest(cloud), nearest(other)
-    there = cloud_pairs.information_imbalance(a.index_PC[None, :, 0], a.first_P[None], other)
-    return there, cloud_pairs.information_imbalance(b.index_PC[None, :, 0], b.first_P[None], cloud)
+    part = jnp.ones((1, len(cloud)), bool)
+    there = imbalance.part_imbalance(a.index_PC[None, :, 0], a.first_P[None], other, part)
+    return there, imbalance.part_imbalance(b.index_PC[None, :, 0], b.first_P[None], cloud, part)
 
 
 def turns(cloud, place):
@@ -104,14 +107,22 @@ def of_cosines(cloud, place):
         read(cloud, place // TIME, keep)
         for read in (similarity.mean_cosine_flipped, similarity.relative_drift_flipped)
     ]
-    own = similarity.mean_cosine(cloud, keep), similarity.relative_drift(cloud, keep)
+    own = (
+        similarity.weighted_mean_cosine(cloud, keep),
+        similarity.weighted_relative_drift(cloud, keep),
+    )
     return own, similarity.mean_cosine_parts(cloud, keep), flipped
 
 
 def of_norms(cloud, place):
     keep = jnp.asarray(KEEP)[place]
     return [
-        getattr(similarity, name)(cloud, keep) for name in ("drift", "fluctuation", "mean_norm")
+        read(cloud, keep)
+        for read in (
+            similarity.weighted_drift,
+            similarity.fluctuation,
+            similarity.weighted_mean_norm,
+        )
     ]
 
 
@@ -126,12 +137,15 @@ def norm_ratio(cloud, place):
 
 METRICS = {  # the metric, and what it does not see
     "spectrum": (of_spectrum, ALL),
-    "uncentered": (lambda x, _: spectrum.anisotropy_uncentered(spectrum.spectrum(x)), NO_ORIGIN),
+    "uncentered": (
+        lambda x, _: spectrum.read_anisotropy_uncentered(decomposition.spectrum(x)),
+        NO_ORIGIN,
+    ),
     "cosines": (of_cosines, NO_ORIGIN),
     "norms": (of_norms, "rotation order"),
     "partition": (lambda x, _: similarity.log_partition_isotropy(x), "rotation order"),
     "neighbors": (of_neighbors, ALL),
-    "tree": (lambda x, _: estimators.ph_dimension(x), "rotation scale translation"),
+    "tree": (lambda x, _: estimators.part_ph_dimension(x), "rotation scale translation"),
     "coordinates": (of_coordinates, "scale translation order"),
     "first direction": (first_direction, ALL),
     "norm ratio": (norm_ratio, NO_ORIGIN),
@@ -142,9 +156,9 @@ METRICS = {  # the metric, and what it does not see
         NO_ORIGIN,
     ),
     "cka": (of_pair(comparison.ckas), ALL),
-    "alignment": (of_pair(cloud_pairs.alignments), ALL),
-    "linearity": (of_pair(cloud_pairs.linearity), ALL),
-    "overlap": (of_pair(lambda x, y: comparison.neighbor_overlap(nearest(x), nearest(y))), ALL),
+    "alignment": (of_pair(alignment.alignments), ALL),
+    "linearity": (of_pair(linear_maps.linear_fit), ALL),
+    "overlap": (of_pair(lambda x, y: comparison.nearest_overlap(nearest(x), nearest(y))), ALL),
     "imbalance": (of_pair(imbalances), ALL),
     "attention": (heads, "rotation"),
     "variance share": (
@@ -206,8 +220,10 @@ def test_is_under_vmap_as_one_after_another(metric):
 
 
 IN_FOLDS = {
-    "spectrum in folds": lambda x, _: spectrum.spectrum(x, FOUR),
-    "spectrum of few points in folds": lambda x, _: spectrum.spectrum(x[:8], point_weights(4, 8)),
+    "spectrum in folds": lambda x, _: decomposition.spectrum(x, FOUR),
+    "spectrum of few points in folds": lambda x, _: decomposition.spectrum(
+        x[:8], point_weights(4, 8)
+    ),
     "types in folds": lambda x, place: frequency.type_statistics(x, place % 5, x[:, 0], 4),
     "cka in folds": lambda x, _: comparison.ckas(x, OTHER, FOUR),
     "partition in folds": lambda x, _: similarity.log_partition_isotropy(x, FOUR),

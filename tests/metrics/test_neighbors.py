@@ -7,7 +7,7 @@ import pytest
 
 from anisoscope.metrics import neighbors as searching
 from anisoscope.metrics.copies import COPY_ROUNDING
-from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.dimension import read_twonn
 from anisoscope.metrics.neighbors import SPARE, nearest_neighbors, neighbors_among
 from tests import reference
 from tests.metrics import clouds
@@ -149,7 +149,7 @@ def test_neighbors_among_those_left_are_as_if_the_others_had_never_been_there(na
         index, first = np.asarray(neighbors.index_PC), np.asarray(neighbors.first_P)
         assert first[index[inside]].all()
         assert first.sum() == len(reference.distinct_points(cloud[inside]))
-        np.testing.assert_allclose(twonn(neighbors), reference.twonn(cloud[inside]), rtol=1e-3)
+        np.testing.assert_allclose(read_twonn(neighbors), reference.twonn(cloud[inside]), rtol=1e-3)
 
 
 def test_among_nobody_there_are_no_neighbors_and_two_are_too_few_to_tell():

@@ -35,7 +35,7 @@ TWINS = {  # the published formulas in float64, written apart from the metrics
     "gride": lambda x: reference_scale.gride(reference_scale.distances(x), 4),
     "information_imbalance": reference_comparison.information_imbalance,
     "isoscore": reference_spectrum.isoscore,
-    "isoscore_star": reference_spectrum.isoscore_shrunk,
+    "isoscore_star": reference_spectrum.isoscore_star,
     "levina_bickel": lambda x: reference_scale.levina_bickel(reference_scale.distances(x), 8),
     "linearity": lambda x, y: reference_comparison.linearity(x, y)[0],
     "mean_cosine": reference.mean_cosine,

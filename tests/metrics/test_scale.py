@@ -4,7 +4,7 @@ import pytest
 from scipy.optimize import brentq
 
 from anisoscope.metrics import scale
-from anisoscope.metrics.dimension import twonn
+from anisoscope.metrics.dimension import read_twonn
 from anisoscope.metrics.neighbors import Neighbors
 from tests import reference_scale as reference
 from tests.metrics.clouds import (
@@ -25,12 +25,12 @@ FEWER = (31, 5)  # than the neighbors that are searched
 
 def readings(neighbors):
     """All that does not depend on the order of the points, and the local dimensions, which do."""
-    everywhere = scale.gride_curve, scale.levina_bickel, scale.local_quantiles
+    everywhere = scale.gride_curve, scale.read_levina_bickel, scale.local_quantiles
     return tuple(read(neighbors) for read in everywhere), scale.local_dimensions(neighbors)
 
 
 read = jax.jit(readings)
-gride = jax.jit(scale.gride, static_argnums=1)
+gride = jax.jit(scale.read_gride, static_argnums=1)
 
 
 def measured(cloud):
@@ -154,7 +154,7 @@ def test_asks_for_the_neighbors_it_needs():
     some = whole._replace(distance_PC=whole.distance_PC[:, :20], index_PC=whole.index_PC[:, :20])
     assert np.isfinite(jax.jit(scale.gride_curve)(some)).tolist() == [True] * 4 + [False] * 3
     with pytest.raises(ValueError, match="32 neighbors are needed, 20 were searched"):
-        scale.gride(some, 16)
+        scale.read_gride(some, 16)
 
 
 decimation = jax.jit(scale.decimation)
@@ -176,7 +176,7 @@ def test_decimation_ends_where_subsets_have_fewer_than_three_points():
     cloud = gaussian(*FEWER)
     curve = decimated(cloud)
     assert np.isfinite(curve).tolist() == [True, True, False]
-    assert curve[0] == jax.jit(twonn)(find(cloud, FEW))
+    assert curve[0] == jax.jit(read_twonn)(find(cloud, FEW))
     one_subset_of_copies = cloud.copy()
     one_subset_of_copies[::4] = cloud[0]
     assert np.isfinite(decimated(one_subset_of_copies)).tolist() == [True, False, False]

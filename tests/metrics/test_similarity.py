@@ -10,10 +10,10 @@ from anisoscope.metrics.cloud import point_weights
 from anisoscope.metrics.similarity import (
     cosine,
     cross_cosine,
-    drift,
-    mean_cosine,
     mean_cosine_parts,
     mean_vector,
+    weighted_drift,
+    weighted_mean_cosine,
 )
 from tests import reference, reference_similarity
 from tests.metrics.clouds import EVERY, POINTS, filled, gaussian
@@ -27,9 +27,14 @@ def pair(cloud_PD, keep_P=None):
     return cross_cosine(cloud_PD, 1.0 - cloud_PD, keep_P, keep_P)
 
 
-OF_ONE = ("mean_cosine", "mean_vector", "drift", "relative_drift", "fluctuation", "mean_norm")
-OF_KEPT = {name: getattr(similarity, name) for name in OF_ONE}
-OF_KEPT |= {
+OF_ONE = {  # of the cloud and weights
+    name.removeprefix("weighted_"): getattr(similarity, name)
+    for name in (
+        *("weighted_mean_cosine", "mean_vector", "weighted_drift", "weighted_relative_drift"),
+        *("fluctuation", "weighted_mean_norm"),
+    )
+}
+OF_KEPT = OF_ONE | {
     "mean_cosine_parts": lambda *of: jnp.stack(mean_cosine_parts(*of)),
     "cross_cosine": pair,
 }
@@ -190,6 +195,8 @@ def test_sums_of_many_points_keep_their_digits():
     )
     pairs = np.square(unit.sum(axis=0)).sum() - len(unit)  # the twin writes out all pairs
     np.testing.assert_allclose(
-        mean_cosine(jnp.asarray(cloud)), pairs / (len(unit) * (len(unit) - 1)), rtol=1e-5
+        weighted_mean_cosine(jnp.asarray(cloud)), pairs / (len(unit) * (len(unit) - 1)), rtol=1e-5
     )
-    np.testing.assert_allclose(drift(jnp.asarray(cloud)), reference.drift(cloud), rtol=1e-5)
+    np.testing.assert_allclose(
+        weighted_drift(jnp.asarray(cloud)), reference.drift(cloud), rtol=1e-5
+    )

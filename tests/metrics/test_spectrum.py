@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from anisoscope.metrics import eigen
+from anisoscope.metrics import decomposition, eigen
 from anisoscope.metrics import spectrum as spectral
 from anisoscope.metrics.cloud import point_weights
 from tests import reference_spectrum as reference
@@ -18,18 +18,18 @@ NAMES = (
     "rankme_centered",
     "stable_rank",
     "isoscore",
-    "isoscore_shrunk",
+    "isoscore_star",
 )
 SMALL = (48, 7)
 FEW = {"more dimensions than points": WIDE, "few points": gaussian(7, 3)}
 
-spectrum = jax.jit(spectral.spectrum)
+spectrum = jax.jit(decomposition.spectrum)
 
 
 def readings(spectra):
     """{name: one value per replicate}."""
-    values = {name: jax.vmap(getattr(spectral, name))(spectra) for name in NAMES}
-    values["alpha_req"], values["alpha_req_r2"] = jax.vmap(spectral.alpha_req)(spectra)
+    values = {name: jax.vmap(getattr(spectral, f"read_{name}"))(spectra) for name in NAMES}
+    values["alpha_req"], values["alpha_req_r2"] = jax.vmap(spectral.read_alpha_req)(spectra)
     return values
 
 
@@ -62,10 +62,10 @@ def test_a_capped_spectrum_is_that_of_the_cloud_shrunk_along_its_first_direction
     x = np.float64(cloud) - np.float64(cloud).mean(0)
     _, size_E, direction_ED = np.linalg.svd(x, full_matrices=False)
     shrunk = x - np.outer(x @ direction_ED[0], direction_ED[0]) * (1 - size_E[1] / size_E[0])
-    found = jax.tree.map(lambda x: x[0], spectral.capped(spectrum(cloud)))
+    found = jax.tree.map(lambda x: x[0], decomposition.capped(spectrum(cloud)))
     for name in ("anisotropy", "participation_ratio", "effective_rank", "stable_rank"):
         expected = getattr(reference, name)(shrunk)
-        assert getattr(spectral, name)(found) == pytest.approx(expected, rel=1e-4), name
+        assert getattr(spectral, f"read_{name}")(found) == pytest.approx(expected, rel=1e-4), name
 
 
 @pytest.mark.parametrize("shape", [SMALL, (24, 60)])
@@ -152,8 +152,8 @@ def test_the_correction_is_right_or_silent_where_one_point_holds_the_variance(
 def test_the_exponent_of_a_power_law_is_read_exactly():
     values = np.arange(1, 65, dtype=np.float32) ** -1.7
     fields = dict.fromkeys(("mean_outside", "kurtosis", "width", "points"), np.float32(1))
-    exact = spectral.Spectrum(values, np.zeros(64, np.float32), **fields)
-    law = jax.jit(spectral.alpha_req, static_argnums=(1, 2))
+    exact = decomposition.Spectrum(values, np.zeros(64, np.float32), **fields)
+    law = jax.jit(spectral.read_alpha_req, static_argnums=(1, 2))
     assert law(exact).exponent == pytest.approx(1.7, rel=1e-5)
     assert law(exact).r2 == pytest.approx(1.0, abs=1e-6)
     assert law(exact, 10, 12).exponent == pytest.approx(1.7, rel=1e-4)
@@ -187,10 +187,10 @@ def test_isoscore_star_is_nan_where_a_point_holds_the_scatter_and_else_right():
     massive[7] *= 1000
     value = measured(massive)
     assert value["isoscore"][0] < 1e-4
-    assert np.isnan(value["isoscore_shrunk"][0])
+    assert np.isnan(value["isoscore_star"][0])
     assert 7 / 4 < spectrum(few).kurtosis[0] < 3  # each of seven points holds much of the scatter
-    assert measured(few)["isoscore_shrunk"][0] == pytest.approx(
-        reference.isoscore_shrunk(few), rel=1e-4
+    assert measured(few)["isoscore_star"][0] == pytest.approx(
+        reference.isoscore_star(few), rel=1e-4
     )
 
 

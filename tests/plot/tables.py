@@ -16,9 +16,9 @@ from anisoscope.config.experiment_config import Config
 from anisoscope.config.measure_config import DEFAULT_FAMILIES, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.config.run_config import WATCHED_BLOCKS, WATCHED_LAYERS, TrainConfig
-from anisoscope.data.unigrams import BINS
-from anisoscope.measurement.families.registry import coordinates, null_models_for, quantities
-from anisoscope.measurement.quantity import MEASURED
+from anisoscope.metrics.frequency import BINS
+from anisoscope.metrics.quantity import MEASURED
+from anisoscope.metrics.registry import coordinates, null_models_for, quantities
 from anisoscope.models.model_settings import describe_model
 from anisoscope.plot.run_tables import Run
 from anisoscope.results.join import join_steps

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from anisoscope.measurement.families.leading_family import LONGEST_LEFT_OUT
+from anisoscope.metrics.leading import LONGEST_LEFT_OUT
 from anisoscope.metrics.outliers import TOPS
 from anisoscope.plot.draw import MODELS, RUN_FIGURES
 from anisoscope.plot.render import render

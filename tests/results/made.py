@@ -5,7 +5,7 @@ import json
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.registry import coordinates, quantities
+from anisoscope.metrics.registry import coordinates, quantities
 from anisoscope.results import replicates_table
 
 S, G, J, LAYERS, BLOCKS, HEADS = 2, 3, 4, 4, 3, 2

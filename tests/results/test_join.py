@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.registry import FAMILIES, quantities
+from anisoscope.metrics.registry import FAMILIES, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.frame import to_frame
 from anisoscope.results.join import join_steps, scores, tidy, write_joined

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from anisoscope.measurement.families.registry import FAMILIES, null_models_for, quantities
+from anisoscope.metrics.registry import FAMILIES, null_models_for, quantities
 from anisoscope.results import joined_files, replicates_table, step_files
 from anisoscope.results.replicates_table import merge_families, missing_families
 from anisoscope.utils.errors import RunError, UserError

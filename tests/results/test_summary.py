@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.intervals import clip, estimate
+from anisoscope.engine.intervals import clip, estimate
+from anisoscope.metrics.registry import quantities
 from anisoscope.results.summary import summarize_checkpoint
 from tests.results.made import NAMES, NULLS, G, table, values
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from anisoscope.config.measure_config import DEFAULT_FAMILIES, NULLS, MeasureConfig
 from anisoscope.config.model_config import ModelConfig
-from anisoscope.measurement.families import registry as families
+from anisoscope.metrics import registry
 from anisoscope.models.masks import visible_keys
 from anisoscope.models.transformer import build
 from anisoscope.sources import activations
@@ -19,10 +19,10 @@ TOKENS, KINDS_OF_TOKENS = np.random.default_rng(0).integers(0, VOCAB, 24 * CONTE
 PROBE = make_probe(TOKENS, CONTEXT, POINTS, BATCHES, FOLDS, 0)
 OF_KINDS = PROBE._replace(tokens_GWT=PROBE.tokens_GWT // 8, shuffled_GWT=PROBE.shuffled_GWT // 8)
 PROBE = PROBE._replace(types=add_types(OF_KINDS, TOKENS // 8, KINDS_OF_TOKENS).types)
-FAMILIES, QUANTITIES, COORDINATES = DEFAULT_FAMILIES, families.quantities(), families.coordinates()
+FAMILIES, QUANTITIES, COORDINATES = DEFAULT_FAMILIES, registry.quantities(), registry.coordinates()
 # rotary, so that layer 0 is full of copies
 CONFIG = ModelConfig(layers=2, width=16, heads=2, context=CONTEXT, position_encoding="rotary")
-MEASURED = {name for name in QUANTITIES if families.find_family(name) in FAMILIES}
+MEASURED = {name for name in QUANTITIES if registry.find_family(name) in FAMILIES}
 
 
 @functools.cache

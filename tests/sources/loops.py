@@ -5,8 +5,8 @@ float64.
 import numpy as np
 
 from anisoscope.data import unigrams
-from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.families.frequency_family import TYPE_QUANTITIES
+from anisoscope.metrics import registry
+from anisoscope.metrics.frequency import TYPE_QUANTITIES
 from tests import (
     reference,
     reference_frequency,
@@ -22,7 +22,7 @@ SAME_NAME = (
     *("participation_ratio_corrected", "rankme_centered", "stable_rank", "isoscore"),
 )
 SPECTRAL = {name: getattr(reference_spectrum, name) for name in SAME_NAME} | {
-    "isoscore_star": reference_spectrum.isoscore_shrunk,
+    "isoscore_star": reference_spectrum.isoscore_star,
     "alpha_req": lambda cloud: reference_spectrum.alpha_req(cloud)[0],
     "alpha_req_r2": lambda cloud: reference_spectrum.alpha_req(cloud)[1],
 }
@@ -178,7 +178,7 @@ def slow_frequency(cloud, tokens, picks):
     """
     points = np.arange(len(cloud))
     kept = [np.isin(points, part) for part in jackknife(points)]
-    values = {name: [] for name in MEASURED if families.find_family(name) == "frequency"}
+    values = {name: [] for name in MEASURED if registry.find_family(name) == "frequency"}
     letters, most = tokens.ravel()[picks] // 8, len(cloud) // 20
     bins = unigrams.bins(unigrams.log_frequency(TOKENS // 8, 1, KINDS_OF_TOKENS))[letters]
     kinds, mean = reference_frequency.frequent(letters, 20), reference_frequency.mean_by_bin

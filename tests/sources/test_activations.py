@@ -10,8 +10,8 @@ import pytest
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.model_config import ModelConfig
 from anisoscope.engine import programs
-from anisoscope.measurement.families import registry as families
-from anisoscope.measurement.null_models import permuted
+from anisoscope.engine.null_models import permuted
+from anisoscope.metrics import registry
 from anisoscope.models.masks import visible_keys
 from anisoscope.sources import activations, run_program
 from anisoscope.sources.evaluation_windows import POSITION_SETS
@@ -63,7 +63,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
             picked = resid.reshape(-1, resid.shape[-1])[picks]
             for name, value in slow_cloud(picked).items():
                 got = found[name][batch, positions, layer]
-                if families.find_family(name) == "dimension" and QUANTITIES[name].resampling:
+                if registry.find_family(name) == "dimension" and QUANTITIES[name].resampling:
                     # a mean of ln(r2/r1), whose float32 error is 1e-7 where r2 = r1
                     got, value = 1 / got, 1 / value
                 near(name, got, value)
@@ -87,7 +87,7 @@ def test_agrees_with_slow_loops_in_float64_on_every_resample(cloud):
         weight = found["attention_first_token"][batch, positions, ..., 0]
         sinks = np.where(np.isnan(weight).any(axis=-1), np.nan, (weight > 0.3).mean(axis=-1))
         near("sink_heads", found["sink_heads"][batch, positions], sinks)
-    assert checked == {name for name in MEASURED if families.find_family(name) != "comparison"}
+    assert checked == {name for name in MEASURED if registry.find_family(name) != "comparison"}
     assert (found["duplicate_points"][:, :, 0] > 0).all()
     # draws have the types of the text, not of the shuffled text
     number, null = (of(name)["frequent_points"] for name in ("measured", "gaussian"))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from anisoscope import make_measure, measure, measure_attention
-from anisoscope.measurement.intervals import clip, estimate
+from anisoscope.engine.intervals import clip, estimate
 from anisoscope.sources import array_checks, array_chunks, folds
 from tests import (
     reference,

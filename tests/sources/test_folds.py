@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anisoscope.measurement.intervals import estimate
+from anisoscope.engine.intervals import estimate
 from anisoscope.sources import folds
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from anisoscope.measurement.families.registry import quantities
-from anisoscope.measurement.quantity import MEASURED
+from anisoscope.metrics.quantity import MEASURED
+from anisoscope.metrics.registry import quantities
 from anisoscope.sources.hf.adapters import ENTRY, UNKNOWN
 from anisoscope.sources.hf.extract import forward, residual_stream
 from anisoscope.sources.hf.layer_capture import (

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import xarray as xr
 
-from anisoscope.measurement.families.comparison_family import SIMILARITIES
-from anisoscope.measurement.quantity import Values
+from anisoscope.metrics.comparison import SIMILARITIES
+from anisoscope.metrics.quantity import Values
 
 COMPARED = ("previous", "last")
 PREVIOUS_REVISION = "step that cka_previous and neighbor_overlap_previous compare with; -1: none"

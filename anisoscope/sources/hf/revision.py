@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import INPUT_KINDS, MeasureConfig
+from anisoscope.config.measure_config import FAMILY_NAMES, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
-from anisoscope.measurement.quantity import Values
+from anisoscope.metrics.quantity import Values
+from anisoscope.metrics.registry import select_kind
 from anisoscope.results import replicates_table
 from anisoscope.sources import activations
 from anisoscope.sources.activations import BatchActivations, input_names
@@ -28,7 +29,7 @@ from anisoscope.utils.progress import progress_bar, report_stage
 
 AGAIN = 16  # of so many windows one is read again for the noise floor
 # families that read queries and keys
-HEAD_FAMILIES = tuple(name for name, kind in INPUT_KINDS.items() if kind == "heads")
+HEAD_FAMILIES = select_kind(FAMILY_NAMES, "heads")
 
 
 class Plan(NamedTuple):

@@ -16,8 +16,8 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureConfig
-from anisoscope.measurement.families.registry import FAMILIES
 from anisoscope.metrics.convert import ArrayLike
+from anisoscope.metrics.registry import FAMILIES
 from anisoscope.results import join, joined_files
 from anisoscope.results.summary import OWN
 from anisoscope.sources import array_checks, array_chunks, arrays

@@ -23,6 +23,7 @@ from anisoscope.subspaces.tangent_gradients import (
     NO_BIN,
     Gradients,
     TangentWindows,
+    check_gradient_families,
     check_window_count,
     split_windows,
     stream_basis,
@@ -56,6 +57,7 @@ def find_task(config: PretrainedConfig) -> str:
         reason = f"{class_name} has no head that predicts tokens: no loss, no gradient"
     if reason:
         raise UserError(f"tangents.enabled: {reason}; leave it out")
+    check_gradient_families(config.tangents.families)
     check_settings(config.tangents, settings.hidden_size, SAME_WIDTH.format(settings.hidden_size))
     return task
 

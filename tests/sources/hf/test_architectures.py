@@ -8,7 +8,7 @@ import transformers
 import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
-from anisoscope.measurement.quantity import MEASURED
+from anisoscope.metrics.quantity import MEASURED
 from anisoscope.results import joined_files
 from anisoscope.sources import activations
 from anisoscope.sources.hf import guards, measure_model

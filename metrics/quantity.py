@@ -4,13 +4,21 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
-from jax import Array
+from jaxtyping import Array
 
 MEASURED = "measured"  # the sample that is not a null model
-# {quantity: array}; replicates are the last axis (see measurement/intervals.py)
+# {quantity: array}; replicates are the last axis (see engine/intervals.py)
 Values = dict[str, Array]
+
+# null models that families compute without a draw of points: as many independent normal points with
+# one variance in all directions; the first principal direction shrunk to the variance of the second;
+# all vectors of a cluster multiplied by one random sign
+ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
+PERMUTED = "permuted"  # of two clouds, one with its windows in another order
+# made of points: engine/null_models.py, or the source
+POINT_NULLS = ("gaussian", "shuffled", "untrained")
 
 LAYER = ("layer",)  # 0: the sum of the embeddings; l: the residual stream after block l
 LAYERS = ("layer", "other_layer")
@@ -37,12 +45,13 @@ class Quantity:
     _: KW_ONLY
     units: str = "1"
     dims: tuple[str, ...] = LAYER  # dimensions of a value
-    # how its interval is made, an entry of intervals.KINDS; "": the batches are the sample
+    # how its interval is made, an entry of intervals.RESAMPLINGS; "": the batches are the sample
     resampling: str = "jackknife"
     from_layer_1: bool = False  # read beside the layer before: the first layer has no value
     symbol: str = ""  # on axes of figures, for quantities in the units of the activations: |E x|
     nulls: tuple[str, ...] = ()  # null models in addition to those of its family
     null_words: str = ""  # which null models are informative, and which are not
+    read: Callable[..., Any] | None = None  # the formula, where the family calls it by itself
 
     @property
     def raw_dims(self) -> tuple[str, ...]:
@@ -69,17 +78,16 @@ count = functools.partial(magnitude, units="points", resampling="")
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Quantities that are measured together, and the function that measures them.
+    """Quantities that are measured together, and the function that measures them."""
 
-    `INPUT_KINDS` of config/measure_config.py says what `compute` takes: "cloud" (a Cloud: a single
-    layer), "layers" (all layers, and other clouds to compare with), "heads" (queries and keys of
-    all blocks), or "logit_lens" (all
-    layers, and the unembedding of the model).
-    """
-
+    # what `compute` takes: "cloud" (a Cloud: a single layer), "layers" (LayerClouds: all layers, and
+    # other clouds to compare with), "heads" (queries and keys of all blocks), or "logit_lens" (all
+    # layers, and the unembedding of the model)
+    kind: Literal["cloud", "layers", "heads", "logit_lens"]
     compute: Callable[..., Any]
     quantities: dict[str, Quantity]
     nulls: tuple[str, ...] = ("shuffled", "untrained")  # null models of all its quantities
+    _: KW_ONLY
     neighbors: int = 0  # nearest neighbors of each point that it reads
     # whether it reads the types of points, which only sources of texts know
     reads_types: bool = False
@@ -92,3 +100,10 @@ class Family:
     def exact_nulls(self) -> set[str]:
         """Null models that need no draw: `compute` returns {sample: Values}, theirs included."""
         return {null for quantity in self.quantities.values() for null in quantity.nulls}
+
+
+def read_all(quantities: dict[str, Quantity], *arguments: Any) -> Values:
+    """Compute the quantities that have a formula of their own from the same arguments."""
+    return {
+        name: quantity.read(*arguments) for name, quantity in quantities.items() if quantity.read
+    }

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.measurement import null_models
-from anisoscope.measurement.families import comparison_family
-from anisoscope.measurement.quantity import MEASURED
+from anisoscope.engine import null_models
+from anisoscope.metrics.comparison import NEIGHBORS
+from anisoscope.metrics.quantity import MEASURED
 from anisoscope.sources.activations import BatchActivations, batch_keys, measure_batch
 from tests import reference_comparison as reference
 
@@ -17,7 +17,7 @@ KEY = batch_keys(3, 1)[0]
 TWINS = {
     "cka": reference.linear_cka,
     "cka_unbiased": reference.linear_cka_unbiased,
-    "neighbor_overlap": lambda x, y: reference.neighbor_overlap(x, y, comparison_family.NEIGHBORS),
+    "neighbor_overlap": lambda x, y: reference.neighbor_overlap(x, y, NEIGHBORS),
 }
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.measurement.intervals import clip, degrees_of_freedom, estimate, weight_replicates
-from anisoscope.measurement.resampling import section_count
+from anisoscope.engine.intervals import clip, degrees_of_freedom, estimate, weight_replicates
+from anisoscope.sources.folds import section_count
 
 BATCHES, FOLDS, POINTS = 4, 8, 40
 

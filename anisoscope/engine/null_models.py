@@ -4,10 +4,7 @@ gaussian: a featureless cloud of the same mean and spectrum, drawn here. permute
 one with its windows in another order. shuffled: the source's input in random order. untrained: the
 same network and input at step 0. Sources make the last two.
 
-Families compute three more without a draw of points. isotropic: as many independent normal points
-with one variance in all directions, S draws of their eigenvalues. capped: the first principal
-direction shrunk to the variance of the second. flipped: all vectors of a cluster multiplied by one
-random sign; the expected value, or its root mean square.
+Families compute three more without a draw of points (metrics/quantity.py).
 """
 
 import functools
@@ -15,21 +12,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.lax import Precision
-from jaxtyping import Float
 
 from anisoscope.metrics.cloud import centered, only
 from anisoscope.metrics.copies import copies
 from anisoscope.metrics.eigen import fall_back
-from anisoscope.metrics.spectrum import Spectrum
 
-ISOTROPIC, CAPPED, FLIPPED = "isotropic", "capped", "flipped"
 DRAWS = 4  # draws of a layer's Gaussian null model; their values are averaged
-EIGENVALUES = 4096  # over all draws: the error of the mean anisotropy is 0.1 to 0.4 % of it
-FEWEST_DRAWS = 4  # draws of isotropic spectra
-PERMUTED = "permuted"
 
 
 class Spread(NamedTuple):
@@ -128,50 +118,3 @@ def permuted(picks_P: Array, windows: int, context: int, key: Array) -> Array:
     order_W = jax.random.permutation(jax.random.fold_in(key, 1), windows)
     other_W = jnp.zeros(windows, order_W.dtype).at[order_W].set(jnp.roll(order_W, -1))
     return other_W[picks_P // context] * context + picks_P % context
-
-
-def isotropic_spectra(points: int, width: int) -> Spectrum:
-    """Draw spectra of `points` independent normal vectors of one variance in all directions.
-
-    P times the covariance about the mean has Wishart's distribution with n = P - 1 degrees of
-    freedom. Its eigenvalues are those of B B^T, B bidiagonal with independent chi variables: of n,
-    n - 1, … degrees of freedom on the diagonal, D - 1, …, 1 below it, or with n and D exchanged
-    where n < D. Source: Dumitriu and Edelman 2002, Matrix models for beta ensembles.
-
-    Returns:
-        A spectrum with a leading axis of draws, always the same of one P and D; `kurtosis` is NaN.
-    """
-    values_SE, mean_SE, outside_S = _draw(points, width)
-    unknown_S, ones_S = np.full(len(values_SE), np.nan, np.float32), np.ones(len(values_SE))
-    return Spectrum(values_SE, mean_SE, outside_S, unknown_S, width * ones_S, points * ones_S)
-
-
-def count_draws(points: int, width: int) -> int:
-    """Choose the number of draws."""
-    return max(FEWEST_DRAWS, EIGENVALUES // min(points - 1, width))
-
-
-@functools.cache
-def _draw(
-    points: int, width: int
-) -> tuple[Float[np.ndarray, "S E"], Float[np.ndarray, "S E"], Float[np.ndarray, " S"]]:
-    """Draw eigenvalues, largest first, the mean along their directions, and its remaining norm."""
-    from scipy.linalg import eigvalsh_tridiagonal  # takes a tenth of a second to import
-
-    rank, most = sorted((points - 1, width))
-    draws = count_draws(points, width)
-    generator, down_E = np.random.default_rng(0), np.arange(rank)
-    diagonal_SE = generator.chisquare(most - down_E, (draws, rank))
-    below_SE = generator.chisquare(rank - 1 - down_E[:-1], (draws, rank - 1))
-    value_SE = np.stack(
-        [
-            eigvalsh_tridiagonal(a_E + np.append(0.0, b_E), np.sqrt(a_E[:-1] * b_E))[::-1]
-            for a_E, b_E in zip(diagonal_SE, below_SE, strict=True)
-        ]
-    )
-    mean_SE = generator.standard_normal((draws, rank))
-    outside_S = np.sqrt(np.square(generator.standard_normal((draws, width - rank))).sum(axis=1))
-    missing = ((0, 0), (0, min(points, width) - rank))  # P points span P - 1 directions
-    value_SE, mean_SE = (np.pad(x_SE, missing) for x_SE in (np.maximum(value_SE, 0.0), mean_SE))
-    root = points**0.5
-    return tuple(np.float32(x) for x in (value_SE / points, mean_SE / root, outside_S / root))

@@ -6,12 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import INPUT_KINDS, OPTIONAL_FAMILIES
+from anisoscope.config.measure_config import OPTIONAL_FAMILIES
 from anisoscope.engine.sizes import lay_out
-from anisoscope.measurement.families import attention_family, dimension_family, outliers_family
-from anisoscope.measurement.families.attention_family import Heads
-from anisoscope.measurement.families.registry import FAMILIES
-from anisoscope.measurement.resampling import Cloud, TokenPositions, search
+from anisoscope.metrics import attention, dimension, outliers, scale
+from anisoscope.metrics.attention import Heads
+from anisoscope.metrics.registry import FAMILIES
+from anisoscope.metrics.resampling import Cloud, TokenPositions, search
 from anisoscope.sources.folds import cut_runs
 
 FOLDS, WINDOWS, TIME, WIDTH = 4, 8, 20, 10
@@ -37,7 +37,7 @@ APPROXIMATE = (
 JACKKNIFE = {
     family: own
     for family in OPTIONAL_FAMILIES
-    if INPUT_KINDS[family] == "cloud"
+    if FAMILIES[family].kind == "cloud"
     and (
         own := [
             name
@@ -57,7 +57,7 @@ def measured(name, kept=slice(None), folds=1):
         labels = equal_labels(folds, len(points))
         searched = search(points, family.neighbors, labels)
         constants = family.constants and family.constants(*points.shape, *[len(points)] * 2)
-        return family.compute(Cloud(points, labels, searched, places, None, constants))
+        return family.compute(Cloud(points, labels, places, searched, None, constants))
 
     return jax.tree.map(np.asarray, jax.jit(measure)(cloud))
 
@@ -88,8 +88,8 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
             FAMILIES[name].compute(heads, np.ones((1, 3))) for name in ("sinks", "attention")
         ]
     )(heads)
-    for number, threshold in enumerate(attention_family.SINK_THRESHOLDS):
-        for name, of in attention_family.WEIGHTS.items():
+    for number, threshold in enumerate(attention.SINK_THRESHOLDS):
+        for name, of in attention.SINK_WEIGHTS.items():
             np.testing.assert_allclose(
                 rates[name][:, number], (np.asarray(first[of]) > threshold).mean(axis=1)
             )
@@ -97,12 +97,10 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
 
     cloud = CLOUD.copy()
     cloud[:3, 4] += np.float32([50, 500, 5000])
-    found = jax.jit(lambda points: outliers_family.measure_massive(Cloud(points, WHOLE, None)))(
-        cloud
-    )
+    found = jax.jit(lambda points: outliers.measure_massive(Cloud(points, WHOLE, None)))(cloud)
     x = np.sort(np.abs(cloud.astype(np.float64)), axis=1)
     norm = np.linalg.norm(x, axis=1)
-    for number, ratio in enumerate(outliers_family.RATIOS):
+    for number, ratio in enumerate(outliers.RATIOS):
         above = x[:, -1] > ratio * x[:, (WIDTH - 1) // 2]
         np.testing.assert_allclose(found["massive_points"][number], above.mean(), rtol=1e-6)
         np.testing.assert_allclose(
@@ -110,7 +108,7 @@ def test_sinks_and_massive_activations_are_counted_above_each_threshold():
         )
     assert float(found["long_points"][3, 0]) > 0
     cloud[7, 7] = np.nan
-    assert np.isnan(outliers_family.measure_massive(Cloud(cloud, WHOLE, None))["long_points"]).all()
+    assert np.isnan(outliers.measure_massive(Cloud(cloud, WHOLE, None))["long_points"]).all()
 
 
 DIMENSIONS = (
@@ -127,9 +125,10 @@ DIMENSIONS = (
 @functools.partial(jax.jit, static_argnums=1)
 def dimensions(cloud_PD, folds):
     labels = equal_labels(folds, len(cloud_PD))
-    count = dimension_family.FAMILIES["scale"].neighbors
-    cloud = Cloud(cloud_PD, labels, search(cloud_PD, count, labels))
-    return dimension_family.measure_dimension(cloud) | dimension_family.measure_scale(cloud)
+    count = scale.SCALE.neighbors
+    unknown = TokenPositions(*[np.full(len(cloud_PD), -1)] * 2)
+    cloud = Cloud(cloud_PD, labels, unknown, search(cloud_PD, count, labels))
+    return dimension.measure_dimension(cloud) | scale.measure_scale(cloud)
 
 
 def copied(points, distinct):

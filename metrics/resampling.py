@@ -1,6 +1,6 @@
 """Clouds, their neighbors and their resamples: the input of the families.
 
-R replicates come last in every array: the whole cloud, then each resample (see intervals.py). Folds
+R replicates come last in every array: the whole cloud, then each resample (engine/intervals.py). Folds
 and sections are labels of points. S are parts: the whole cloud, then each section. G are groupings
 of the points: all together, and by section. X is anything that has a value at each point, Z are
 named samples.
@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax import Array
 from jax.lax import Precision
+from jaxtyping import Array
 
-from anisoscope.measurement.quantity import Values
-from anisoscope.metrics.comparison import Nearest
+from anisoscope.metrics.cloud import AnyArray
 from anisoscope.metrics.copies import Copies, copies
-from anisoscope.metrics.neighbors import Neighbors, neighbors_in_groups
+from anisoscope.metrics.neighbors import Nearest, Neighbors, neighbors_in_groups
+from anisoscope.metrics.quantity import Values
 
 
 class Labels(NamedTuple):
@@ -61,16 +61,16 @@ class Cloud(NamedTuple):
 
     points_PD: Array  # 0 for points that do not count
     labels: Labels
-    searched: Searched | None = None  # None where no family reads neighbors
-    places: TokenPositions | None = None  # None where they are unknown
-    types: Types | None = None  # None where they are unknown
+    places: TokenPositions
+    searched: Searched | None = None  # neighbors, for a family that reads them
+    types: Types | None = None  # for a family that reads them
     constants: Any = None  # what the family computes from the numbers of points and dimensions
 
-    def over_folds(self, read: Callable[[Array], Values]) -> Values:
+    def over_folds(self, read: Callable[[Array], Any]) -> Any:
         """Apply `read` to weights of the points: all points, then all but each fold in turn."""
         return jax.vmap(read)(self.labels.keep_RP)
 
-    def fold_means(self, value_XP: Array, counts_P: Array | None = None) -> Array:
+    def fold_means(self, value_XP: AnyArray, counts_P: AnyArray | None = None) -> Array:
         """Average over the points that count, as `fold_means`."""
         return fold_means(value_XP, self.labels.keep_RP, counts_P)
 
@@ -81,14 +81,14 @@ class LayerClouds(NamedTuple):
     points_NPD: Array
     labels: Labels
     nearest_N: Searched | None  # for each layer; None where no family reads neighbors
-    reference_clouds: dict[
+    references: dict[
         str, Array
     ]  # clouds of the same points, to compare with: (layers, points, width)
     nulls: dict[str, Array]  # {"permuted": the clouds with their windows in another order}, or {}
 
 
 def search(
-    cloud_PD: Array, count: int, labels: Labels, found: Copies | None = None
+    cloud_PD: AnyArray, count: int, labels: Labels, found: Copies | None = None
 ) -> Searched | None:
     """Search the `count` nearest neighbors of every point, in the cloud and in its own section.
 
@@ -144,7 +144,7 @@ def over_sections(read: Callable[..., Values], labels: Labels, *searched: Search
     return over_parts(lambda _, *nearest: read(*nearest), labels, *searched)
 
 
-def fold_means(value_XP: Array, keep_RP: Array, counts_P: Array | None = None) -> Array:
+def fold_means(value_XP: AnyArray, keep_RP: AnyArray, counts_P: AnyArray | None = None) -> Array:
     """Average over the points that count (None: all that are kept), for each set of weights: (..., R).
 
     NaN where no point counts.
@@ -170,11 +170,3 @@ def map_samples(work: Callable[[Any], Any], samples: dict[str, Any]) -> dict[str
     if not samples:
         return {}
     return unstack(samples, jax.lax.map(work, stack_trees([*samples.values()])))
-
-
-def section_count(folds: int) -> int:
-    """Choose the number of sections, each of equally many whole folds.
-
-    4, 3, 2, or the smallest divisor: small sections have other scales than the whole cloud.
-    """
-    return next(count for count in (4, 3, *range(2, folds + 1), 1) if folds % count == 0)

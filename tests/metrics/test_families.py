@@ -8,20 +8,20 @@ import jax
 import numpy as np
 import pytest
 
-from anisoscope.config.measure_config import INPUT_KINDS, NULLS, MeasureConfig
-from anisoscope.measurement.families.registry import (
+from anisoscope.config.measure_config import FAMILY_NAMES, NULLS, MeasureConfig
+from anisoscope.engine.intervals import RESAMPLINGS
+from anisoscope.metrics.logit_lens import build_unembedding
+from anisoscope.metrics.quantity import MEASURED
+from anisoscope.metrics.registry import (
     FAMILIES,
     coordinates,
     null_models_for,
     quantities,
 )
-from anisoscope.measurement.intervals import RESAMPLINGS
-from anisoscope.measurement.quantity import MEASURED
-from anisoscope.measurement.resampling import Types
-from anisoscope.metrics.logit_lens import build_unembedding
+from anisoscope.metrics.resampling import Types
 from anisoscope.sources.activations import BatchActivations, measure_batch
 
-# written by `python -m tests.measurement.test_families`
+# written by `python -m tests.metrics.test_families`
 PINNED = pathlib.Path(__file__).with_name("pinned.json")
 WINDOWS, TIME, WIDTH = 8, 16, 12
 
@@ -42,7 +42,7 @@ def values_on_fixed_clouds() -> dict[str, dict]:
     resid = np.float32(cloud)
     q, k = generator.normal(size=(2, 1, WINDOWS, TIME, 2, 4)) + 0.5
     visible = np.tril(np.ones((TIME, TIME), bool))
-    families = tuple(INPUT_KINDS)
+    families = FAMILY_NAMES
     settings = MeasureConfig(points=WINDOWS * TIME, batches=1, folds=4, families=families, nulls=())
     picks = np.arange(WINDOWS * TIME)
     letters = generator.choice(6, picks.size, p=(0.3, 0.25, 0.2, 0.15, 0.06, 0.04))
@@ -80,7 +80,7 @@ def found():
 def test_no_value_changes_unseen(found):
     written = json.loads(PINNED.read_text())
     assert found.keys() == written.keys(), (
-        "quantities came or went: python -m tests.measurement.test_families"
+        "quantities came or went: python -m tests.metrics.test_families"
     )
     for name, now in found.items():
         np.testing.assert_allclose(
@@ -100,6 +100,10 @@ def test_every_value_lies_in_its_range(found):
         inside = (values >= least - 1e-6) & (values <= most + 1e-6)
         assert (inside | np.isnan(values)).all(), name
         assert np.isfinite(values).any(), name
+
+
+def test_settings_name_every_family_in_the_order_of_tables():
+    assert tuple(FAMILIES) == FAMILY_NAMES
 
 
 def test_every_quantity_says_what_it_is():

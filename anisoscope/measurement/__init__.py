@@ -1,1 +1,0 @@
-"""Measure clouds of vectors: families of quantities, intervals and null models."""

@@ -1,1 +1,0 @@
-"""One file for each family of quantities; `registry.py` lists them."""
