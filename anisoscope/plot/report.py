@@ -26,7 +26,8 @@ from anisoscope.utils.extras import required_by
 PAGE_NAME = "report.html"
 GENERATOR = '<meta name="generator" content="anisoscope">'
 PAGE_TEMPLATE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8">{mark}<title>{title}</title>
+<html lang="en"><head><meta charset="utf-8">{mark}
+<meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body {{ font: 15px system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
 pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}</style></head>
 <body><h1>{title}</h1>
@@ -38,11 +39,26 @@ values.</p>
 <script>
 const unpack = text => new Response(new Blob([Uint8Array.from(atob(text), c => c.charCodeAt(0))])
   .stream().pipeThrough(new DecompressionStream("gzip"))).text();
+const wrapText = text => text.replaceAll("<br>", " ").split(" ").reduce((lines, word) =>
+  lines.at(-1).length + word.length < innerWidth / 7 ? [...lines.slice(0, -1), lines.at(-1) + " " + word]
+    : [...lines, word], [""]).join("<br>");
+const wrapTexts = figure => [figure.layout, ...figure.layout.updatemenus[0].buttons.map(x => x.args[1])]
+  .forEach(x => {{
+    const text = wrapText(x.title.text), y = 0.714 + 0.021 * text.split("<br>").length;
+    Object.assign(x.title, {{text, y, yanchor: "bottom", font: {{size: 10}}}});
+    if (x.xaxis.dtick) x.xaxis.dtick *= 2;
+  }});
+const narrow = innerWidth < 900;
 (async () => {{
   const library = document.createElement("script");
   library.text = await unpack("{library}");
   document.head.append(library);
   const figures = JSON.parse(await unpack("{data}"));
+  if (narrow) figures.forEach(figure => {{
+    wrapTexts(figure);
+    figure.layout.legend = {{orientation: "h", y: -0.2}};
+    figure.config = {{displayModeBar: false}};
+  }});
   figures.forEach((figure, number) => Plotly.newPlot("figure-" + number, figure));
 }})();
 </script></body></html>
@@ -50,6 +66,7 @@ const unpack = text => new Response(new Blob([Uint8Array.from(atob(text), c => c
 PICTURE = '<p><img alt="" src="data:image/png;base64,{}"></p>\n'
 PLACE = '<h2>{}</h2><div id="figure-{}"></div>\n'
 DEPTHS = ("layer", "block")
+LONGEST_LABEL = 45  # characters of a line beside the vertical axis
 MOST_TICKS = 16  # of an axis of layers
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")  # of further dimensions
 HIDDEN = {"visible": False, "autorange": False, "range": [-9e9, -8e9]}  # axes of other positions
@@ -285,7 +302,7 @@ def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     titles = {
         "title": above,
         "xaxis": {"title": {"text": line.along.replace("step", "training step")}, **ticks},
-        "yaxis": {"title": {"text": words}},
+        "yaxis": {"title": {"text": "<br>".join(textwrap.wrap(words, LONGEST_LABEL))}},
     }
     return {"label": words, "method": "update", "args": [{"visible": shown}, titles]}
 
