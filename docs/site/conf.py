@@ -26,7 +26,6 @@ extensions = [
     "sphinx_copybutton",
     "sphinx_gallery.gen_gallery",
     "docstrings",
-    "generated",
     "outside",
 ]
 exclude_patterns = ["site", "gallery", "requirements.txt"]

@@ -20,8 +20,6 @@ from anisoscope.utils.settings import format_limits, format_value, walk_settings
 
 REFERENCE = pathlib.Path(__file__).parents[1] / "reference"
 BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# of the gallery, which is drawn before pages are read
-PICTURE = re.compile(r"<!-- picture: (\w+), (.+) -->")
 CLOUDS = {
     "cloud": "the points of each layer",
     "layers": "all layers together",
@@ -158,15 +156,6 @@ def fill(text: str) -> str:
         return f"{found[1]}\n{lines.rstrip()}\n\n{found[3]}"
 
     return BLOCK.sub(write, text)
-
-
-def insert_pictures(app: Any, docname: str, source: list[str]) -> None:
-    source[0] = PICTURE.sub(r"![\2](/made/gallery/images/sphx_glr_\1_001.png)", source[0])
-
-
-def setup(app: Any) -> dict[str, bool]:
-    app.connect("source-read", insert_pictures)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 if __name__ == "__main__":
