@@ -119,7 +119,8 @@ def _name_axes(spec: Spec, runs: dict[str, Run], grid: np.ndarray, quantity: str
             ax.set_xlabel("")
             ax.tick_params(labelbottom=not full)
         if axes and not column[-1].lines and any(ax.lines for ax in grid[-1]):
-            axes[-1].set_xlabel("")  # of a middle row; its numbers stay
+            short = axes[-1].get_xlabel().partition("\n")[0]  # of a middle row
+            axes[-1].set_xlabel(short, fontsize=style.SMALL_FONT)
     for ax in grid[:, 1:].flat if spec.scale in ("figure", "row") else ():
         ax.tick_params(labelleft=False)
     if QUANTITY_ROLE in (spec.rows, spec.columns) and not spec.label:
