@@ -108,6 +108,7 @@ def test_a_primary_contrast_is_read_at_equal_gain(tmp_path):
     on_disk.write_experiment(folders, tmp_path, named)
     found = on_disk.read_contrasts(tmp_path, on_disk.LOSS_MATCHED_CSV)
     assert {*found.level} == {3.0}
+    assert {*on_disk.read_runs(tmp_path)[1].role} == {"exploratory"}  # at the last checkpoint
     first, told = found[found.role == "primary"].iloc[0], on_disk.read_primary(tmp_path).iloc[0]
     assert np.isfinite(told.change)
     assert told.change == -first.change

@@ -68,6 +68,7 @@ def test_runs_of_one_condition_have_no_contrasts(tmp_path):
     tables = {f"weights_{w}_data_{d}": made(w, d) for w in (0, 1) for d in (0, 1)}
     (tmp_path / "contrasts.csv").write_text("of an experiment that had other runs")
     assert written(tables, tmp_path) == ["runs.nc", "runs.csv", "layers.csv"]
+    assert not (tmp_path / "contrasts.csv").exists()
     rows, found = on_disk.read_runs(tmp_path)
     assert (len(rows), len(found)) == (4, 0)
 
