@@ -32,6 +32,7 @@ def measure_model(
     *,
     revision: str | Sequence[str] | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    layers: Sequence[int] | None = None,
     families: str | Sequence[str] = FIRST_LOOK,
     nulls: str | Sequence[str] = CLOUD_NULLS,
     seed: int = 0,
@@ -60,6 +61,9 @@ def measure_model(
             such as ("step1000", "step143000"), give one table with the dimension `step`.
         tokenizer: required for a model in memory; for a name or folder it replaces the one stored
             with the weights.
+        layers: numbers of the layers to read and measure, such as [0, 8, -1]: 0 is the embedding, n
+            the output of block n, -1 the last. By default all. Chosen layers have no averages over
+            blocks; `linearity` and `logit_lens`, which read others too, are refused.
         families: as for `measure`; "all" adds attention, sinks and logit_lens, where known.
         nulls: as for `measure`, and "shuffled": the model reads the same tokens in random order.
         seed: random seed that selects the windows, texts and positions.
@@ -103,6 +107,7 @@ def measure_model(
 
     settings = {
         "window": window,
+        "layers": layers,
         "special_tokens": special_tokens,
         "pretrained.dtype": str(dtype).removeprefix("torch."),
         "pretrained.device_map": None if device is None else str(device),

@@ -16,6 +16,7 @@ OPTIONAL_FAMILIES = (  # measured only when named, or as part of "all" for array
     *("estimators", "local", "hubness"),
 )
 FAMILY_NAMES = (*DEFAULT_FAMILIES, *OPTIONAL_FAMILIES)
+EVERY_LAYER = {"linearity": "the layer before", "logit_lens": "the last layer"}  # beside each layer
 # what the library measures where no family is named
 FIRST_LOOK = ("spectrum", "dimension", "similarity")
 SEARCHED = 2**14  # points of a chunk among which neighbors are searched by default

@@ -64,6 +64,9 @@ class PretrainedConfig:
     characters: int | None = setting(
         None, "mean characters per window, which sets its length in tokens; None: `window`", low=8
     )
+    layers: tuple[int, ...] = setting(
+        (), "layers to read: 0 is the embedding, -1 the last; empty: all"
+    )
     hidden_states: str = setting(
         "blocks",
         "blocks: every block's output; reported: the last layer after the final norm",
@@ -91,6 +94,8 @@ def check_pretrained(config: PretrainedConfig) -> None:
         raise UserError(f"measure.families: {unknown[0]} {why}; omit it")
     if config.tangents.enabled:
         check_settings(config.tangents)
+        if config.layers:
+            raise UserError("tangents.enabled reads every layer; omit layers")
     for reads, name in (
         ("logit_lens" in measure.families, "measure.families: logit_lens"),
         (config.tangents.enabled, "tangents.enabled"),
@@ -155,6 +160,8 @@ def check_models(config: ModelsConfig) -> None:
     if config.tangents.enabled:
         advice = "pass --config=experiments/pretrained.py:NAME"
         raise UserError(f"tangents.enabled is for a single model; {advice}")
+    if config.layers:
+        raise UserError("layers is for a single model: models are averaged over the same layers")
     if not config.models:
         raise UserError("no model is named; pass --config.models=EleutherAI/pythia-160m,FOLDER")
     for label in model_labels(config.models):

@@ -4,7 +4,7 @@ G are groupings of the points.
 """
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -52,7 +52,7 @@ def measure_clouds(
     folds: Folds,
     selection: Selection,
     key: Array,
-    numbered: bool,
+    numbers: Sequence[int] | None,
     check: Check,
     lens: LensInput | None = None,
     reference_clouds: ReferenceClouds | None = None,
@@ -66,7 +66,7 @@ def measure_clouds(
         folds: How the points are resampled.
         selection: What is measured.
         key: Key of the null models.
-        numbered: Whether the number of a layer makes its key, or else a checksum of the layer.
+        numbers: Numbers of the layers, which make their keys; None: a checksum of each does.
         check: Raises where this many bytes are not available.
         lens: Read by the family logit_lens.
         reference_clouds: Clouds that layers are compared with, beside one another.
@@ -78,7 +78,7 @@ def measure_clouds(
         size=layout.size, fewest=layout.fewest
     )
     found, copied, kept, nearest = [], [], [], []
-    for x_PD, layer in _measure_each(run, clouds, layout, points, selection, key, numbered):
+    for x_PD, layer in _measure_each(run, clouds, layout, points, selection, key, numbers):
         by_cloud, copies = jax.device_get((layer.values, layer.copies))
         found.append(trim(_average(by_cloud), folds))
         copied.append(points - len(np.unique(copies.original_P[:points])))
@@ -100,12 +100,12 @@ def _measure_each(
     points: int,
     selection: Selection,
     key: Array,
-    numbered: bool,
+    numbers: Sequence[int] | None,
 ) -> Iterator[tuple[Array, Layer]]:
     """Measure layer after layer by itself; an accelerator begins the next before one is returned."""
     planned, last = None, None
-    for number, cloud_PD in enumerate(clouds):
-        name = number if numbered else zlib.crc32(np.ascontiguousarray(cloud_PD))
+    for place, cloud_PD in enumerate(clouds):
+        name = numbers[place] if numbers else zlib.crc32(np.ascontiguousarray(cloud_PD))
         constants = make_constants(selection, points, cloud_PD.shape[1], layout)
         x_PD = jax.device_put(pad(cloud_PD, layout.size))
         arguments = layout, selection, constants, key, np.uint32(name)

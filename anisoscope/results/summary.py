@@ -20,6 +20,7 @@ NULL = "null"  # the dimension over null models
 EMBEDDING = "embedding"  # meaning of layer 0, unless a table says otherwise
 FIRST_BLOCK = "block 1"  # meaning of layer 0 at hook points of blocks
 OWN = "the first of the user's layers"  # in a training loop of one's own
+CHOSEN = "one of the layers that were chosen"  # of a pretrained model
 ATTRIBUTE_WORDS = {
     NULL: "null model, whose value is subtracted for each batch and replicate; for gaussian the "
     f"mean over {DRAWS} draws",
@@ -58,8 +59,9 @@ def averages(name: str, quantity: Quantity, layer_0: str = EMBEDDING) -> list[Re
     """List the averages of a quantity, without the embedding.
 
     If layer 0 is a layer of the user's, all layers are averaged. If it is none of these, it is
-    unknown which layers are blocks, and there are no averages. An average is NaN if any layer or
-    head is not finite, since it would jump when that layer becomes finite.
+    unknown which layers are blocks, and there are no averages; nor of layers that were chosen. An
+    average is NaN if any layer or head is not finite, since it would jump when that layer becomes
+    finite.
     """
 
     def average(axis: int | tuple[int, ...], first: int = 0) -> Callable[[np.ndarray], np.ndarray]:
@@ -69,12 +71,11 @@ def averages(name: str, quantity: Quantity, layer_0: str = EMBEDDING) -> list[Re
     if dims == HEAD:
         by_block = average(4), "mean over the heads of a block"
         whole = average((3, 4)), "mean over blocks and heads"
-        return [
-            Reduction(over_heads(name), ("positions", "block"), *by_block),
-            Reduction(block_average(name), ("positions",), *whole),
-        ]
-    has_blocks = dims[0] == "block"
-    if not has_blocks and (dims[:2] == LAYERS or layer_0 not in (EMBEDDING, FIRST_BLOCK, OWN)):
+        over_all = [Reduction(block_average(name), ("positions",), *whole)]
+        heads = [Reduction(over_heads(name), ("positions", "block"), *by_block)]
+        return heads + over_all * (layer_0 != CHOSEN)
+    has_blocks, known = dims[0] == "block", layer_0 in (EMBEDDING, FIRST_BLOCK, OWN)
+    if layer_0 == CHOSEN or (not has_blocks and (dims[:2] == LAYERS or not known)):
         return []
     first = int(not has_blocks and (layer_0 == EMBEDDING or quantity.from_layer_1))
     words = "mean over blocks" if has_blocks else "mean over blocks 1 to N"

@@ -40,6 +40,7 @@ class BatchActivations(NamedTuple):
     target_ZBT: np.ndarray | None = None  # the token to predict at each position; below 0: none
     bias_NHTT: np.ndarray | None = None  # added to the scores, the same in every window
     types_Z: Types | None = None  # at all positions of each input; None: unknown
+    layers: tuple[int, ...] | None = None  # numbers of the layers; None: from 0 on
 
 
 def measure_batch(
@@ -120,7 +121,7 @@ def _measure_positions(
             folds,
             Selection(settings.families, () if z else settings.nulls),
             key,
-            True,
+            range(read_Z.resid_ZLBTD.shape[1]) if read_Z.layers is None else read_Z.layers,
             lambda takes: None,
             lens,
             reference_clouds,

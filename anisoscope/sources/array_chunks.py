@@ -65,7 +65,7 @@ def measure_chunks(
                 chunk.folds,
                 Selection(families, settings.nulls),
                 jax.random.key(settings.seed) if key is None else key,
-                key is not None,
+                None if key is None else range(len(layers)),
                 check,
                 None if lens is None else LensInput(lens[0], lens[1][chunk.rows_P]),
             )

@@ -29,6 +29,7 @@ from anisoscope.metrics.registry import FAMILIES, null_models_for, quantities
 from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.results import replicates_table
 from anisoscope.results.frame import values_of
+from anisoscope.results.missing_names import as_table
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
@@ -146,7 +147,8 @@ def measure(
             warn_of_missing(table, points.layers, chunks)
             tables[positions] = table
         table = join_positions(tables) if vectors.texts else table
-        return table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
+        table = table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
+        return as_table(table)
 
 
 def measure_attention(
@@ -203,7 +205,7 @@ def measure_attention(
         "batches": num_chunks,
         "windows": windows // num_chunks * num_chunks,
     }
-    return make_table(values, settings, attributes, layer_names)
+    return as_table(make_table(values, settings, attributes, layer_names))
 
 
 def make_measure(
@@ -273,7 +275,7 @@ def make_measure(
             if metrics:
                 layers = clouds.layers
                 table = array_chunks.add_metrics(table, metrics, layers, [chunk], settings)
-        return table
+        return as_table(table)
 
     return measure_params
 

@@ -10,6 +10,7 @@ import xarray as xr
 from anisoscope.metrics import scale
 from anisoscope.metrics.convert import ArrayLike, as_vectors
 from anisoscope.metrics.neighbors import nearest_neighbors
+from anisoscope.results.missing_names import as_table
 from anisoscope.sources import array_checks
 from anisoscope.sources.array_checks import VectorsLike
 from anisoscope.utils.progress import library_call, progress_bar
@@ -81,7 +82,7 @@ def measure_points(
         table = table.assign_coords(
             text=("point", vectors.cluster_P), token=("point", vectors.time_P)
         )
-    return table.isel(layer=0, drop=True) if vectors.single else table
+    return as_table(table.isel(layer=0, drop=True) if vectors.single else table)
 
 
 def read_points_of_layer(cloud_PD: np.ndarray) -> Mapping[str, Any]:

@@ -14,6 +14,7 @@ from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.engine.sizes import Folds
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
 from anisoscope.metrics.quantity import MEASURED, PERMUTED, Values
+from anisoscope.results.missing_names import as_table
 from anisoscope.sources import array_checks, array_chunks, paired_clouds
 from anisoscope.sources.array_checks import Vectors, VectorsLike
 from anisoscope.sources.arrays import join_positions
@@ -86,7 +87,7 @@ def compare(
     names = {"layer": first.names, "other_layer": second.names}
     table = table.assign_coords({dim: x for dim, x in names.items() if x is not None})
     sides = dict(zip(("first", "second"), labels, strict=True))
-    return table.assign_attrs({"seed": settings.seed} | sides)
+    return as_table(table.assign_attrs({"seed": settings.seed} | sides))
 
 
 def _list(x: Any) -> Sequence[Any]:

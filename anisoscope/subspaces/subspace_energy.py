@@ -288,7 +288,8 @@ def gradient_panel(
 
     def measure(x_NPD: np.ndarray) -> Values:
         selection, key = Selection(tangents.families, ()), jax.random.key(tangents.seed)
-        found = measure_clouds(x_NPD, layout, folds, selection, key, True, lambda takes: None)
+        numbers = range(len(x_NPD))
+        found = measure_clouds(x_NPD, layout, folds, selection, key, numbers, lambda takes: None)
         return found.values[MEASURED]
 
     return {rows: measure(x_NPD) for rows, x_NPD in clouds.items()}

@@ -55,11 +55,32 @@ def forward(
         raise UserError(f"{what}; {ENTRY}") from error
 
 
+def choose_layers(loaded: PretrainedModel, layers: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Return the numbers of these layers, ascending; None: all, where none is named.
+
+    Negative numbers count from the end. UserError where a layer is not there, or named twice.
+    """
+    blocks, chosen = loaded.blocks, set()
+    for layer in layers:
+        if not -blocks - 1 <= layer <= blocks:
+            what = f"layers: {loaded.class_name} has no layer {layer}"
+            raise UserError(f"{what}; it has 0, the embedding, to {blocks}, or -1 to {-blocks - 1}")
+        number = layer % (blocks + 1)
+        if number in chosen:
+            raise UserError(f"layers names layer {number} twice; name each once")
+        chosen.add(number)
+    return tuple(sorted(chosen)) or None
+
+
 def residual_stream(
-    loaded: PretrainedModel, tokens_BT: np.ndarray, module: Any = None, **more: Any
+    loaded: PretrainedModel,
+    tokens_BT: np.ndarray,
+    module: Any = None,
+    layers: tuple[int, ...] | None = None,
+    **more: Any,
 ) -> tuple[list[Any], Any]:
     """Return the residual stream of one batch, layer by layer, and the output of `forward`."""
-    with Listener(loaded) as heard:
+    with Listener(loaded, layers=layers) as heard:
         output = forward(loaded, tokens_BT, module, **more)
     return heard.layers, output
 
@@ -71,37 +92,43 @@ def read_activations(
     heads: bool = False,
     plain: bool = False,
     reported: bool = False,
+    layers: tuple[int, ...] | None = None,
 ) -> BatchActivations:
     """Read Z inputs of W windows, `batch_size` in a pass, into the arrays to measure, in float32.
 
     `heads` reads queries and keys too. `reported` keeps the hidden states that the model reports
-    instead of block outputs. UserError where a number is not finite, or a layer or an attention
-    call was not captured.
+    instead of block outputs. Only `layers` are kept (None: all). UserError where a number is not
+    finite, or a layer or an attention call was not captured.
     """
     inputs, windows = tokens_ZWT.shape[:2]
     arrays: dict[str, np.ndarray] = {}  # (Z, layer, W, …)
     more = {"output_hidden_states": True} if reported else {}
     for z, start in itertools.product(range(inputs), range(0, windows, batch_size)):
         rows = slice(start, start + batch_size)
-        with Listener(loaded, to_array, heads, plain) as heard:
+        with Listener(loaded, to_array, heads, plain, layers) as heard:
             output = forward(loaded, tokens_ZWT[z, rows], **more)
+        numbers = range(heard.ran) if layers is None else layers
+        states = [to_array(output.hidden_states[n]) for n in numbers] if reported else heard.layers
+        blocks = range(heard.attended) if layers is None else [n - 1 for n in numbers if n]
         parts = {
-            RESIDUALS: [to_array(x) for x in output.hidden_states] if reported else heard.layers,
+            RESIDUALS: states,
             "queries": [call.q_BHTK.swapaxes(1, 2) for call in heard.calls],
             "keys": [call.k_BHTK.swapaxes(1, 2) for call in heard.calls],
         }
         if loaded.reads_text and heard.layers:
             check_positions(loaded, tokens_ZWT.shape[2], heard.layers[0].shape[1])
-        for name, layers in parts.items():
-            for n, x in enumerate(layers):
-                check_finite_activations(x, loaded, f"{name} of layer {n}")
-                if (own := x.shape[1:]) != (shape := layers[0].shape[1:]):
-                    what = f"{name} of layer {n} has shape {own}, other layers have {shape}"
+        for name, streams in parts.items():
+            for n, x in enumerate(streams):
+                layer = (numbers if name == RESIDUALS else blocks)[n]
+                check_finite_activations(x, loaded, f"{name} of layer {layer}")
+                if (own := x.shape[1:]) != (shape := streams[0].shape[1:]):
+                    what = f"{name} of layer {layer} has shape {own}, other layers have {shape}"
                     raise UserError(f"{loaded.class_name}: {what}; {ENTRY}")
                 if name not in arrays:
-                    arrays[name] = np.empty((inputs, len(layers), windows, *shape), np.float32)
+                    arrays[name] = np.empty((inputs, len(streams), windows, *shape), np.float32)
                 arrays[name][z, n, rows] = x
-    return BatchActivations(*(arrays.get(name) for name in (RESIDUALS, "queries", "keys")))
+    read = (arrays.get(name) for name in (RESIDUALS, "queries", "keys"))
+    return BatchActivations(*read, layers=layers)
 
 
 def check_positions(loaded: PretrainedModel, tokens: int, positions: int) -> None:

@@ -39,6 +39,14 @@ class AttentionPattern(NamedTuple):
     visible_NTT: np.ndarray  # which key (column) each query sees
     bias_NHTT: np.ndarray | None = None  # added at visible keys; None: nothing
 
+    def choose(self, layers: tuple[int, ...] | None) -> "AttentionPattern":
+        """Keep the blocks of these layers (None: all)."""
+        if layers is None:
+            return self
+        blocks = [layer - 1 for layer in layers if layer]
+        bias_NHTT = None if self.bias_NHTT is None else self.bias_NHTT[blocks]
+        return AttentionPattern(self.visible_NTT[blocks], bias_NHTT)
+
 
 def shorten(loaded: PretrainedModel, tokens_T: np.ndarray) -> np.ndarray:
     """Return the beginning of a window of text, for a check; classes without an entry get all.
@@ -251,7 +259,8 @@ def noise_floor(values: dict, again: dict) -> dict[str, float]:
     floor = {}
     for name, value in values[MEASURED].items():
         first, second = (np.asarray(x, np.float64)[:1, 0] for x in (value, again[MEASURED][name]))
-        move = np.abs(first - second)
+        with np.errstate(invalid="ignore"):  # both are infinite
+            move = np.abs(first - second)
         move = move[..., 0] if quantities()[name].resampling else move  # replicate 0 is the value
         floor[name] = float(np.nanmax(move)) if np.isfinite(move).any() else float("nan")
     return floor

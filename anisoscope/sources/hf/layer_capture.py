@@ -74,7 +74,8 @@ class Listener(contextlib.ExitStack):
     One module may serve as many blocks, as in ALBERT: the order of calls distinguishes them. A pass
     in which a layer or an attention call is missing is refused at the end: otherwise attention that
     a model computes in its own way would be lost silently. `keep` copies a tensor that a model may
-    later change in place; `plain` computes attention without a fused kernel.
+    later change in place; `plain` computes attention without a fused kernel. Of `layers` (None: all)
+    and their blocks alone something is kept.
     """
 
     def __init__(
@@ -83,9 +84,11 @@ class Listener(contextlib.ExitStack):
         keep: Callable[[Any], Any] = torch.clone,
         heads: bool = False,
         plain: bool = False,
+        layers: tuple[int, ...] | None = None,
     ):
         super().__init__()
         self.loaded, self.keep, self.heads, self.plain = loaded, keep, heads, plain
+        self.chosen, self.ran, self.attended = layers, 0, 0  # numbers of layers and of calls
         self.layers: list[Any] = []  # x_BTD: the first block's input, then every block's output
         self.calls: list[AttentionCall] = []  # attention calls of the blocks
         self.depth = 0  # number of blocks that are running
@@ -118,10 +121,10 @@ class Listener(contextlib.ExitStack):
         super().__exit__(error, *more)
         if error is not None:
             return
-        name, blocks, layers = self.loaded.class_name, self.loaded.blocks, len(self.layers)
+        name, blocks, layers = self.loaded.class_name, self.loaded.blocks, self.ran
         if layers != blocks + 1:
             raise UserError(f"{name}: {layers} layers ran, {blocks + 1} were expected; {ENTRY}")
-        if self.heads and (calls := len(self.calls)) != blocks:
+        if self.heads and (calls := self.attended) != blocks:
             raise UserError(
                 f"{name}: attention ran {calls} times in {blocks} blocks; {LEAVE_ATTENTION}"
             )
@@ -130,11 +133,16 @@ class Listener(contextlib.ExitStack):
         if x_BTD.ndim != 3:
             what = f"{self.loaded.class_name} returns maps of shape {tuple(x_BTD.shape)}"
             raise UserError(f"{what}; name a model whose layers return (windows, positions, width)")
-        self.layers.append(self.keep(x_BTD))
+        if self._is_chosen(self.ran):
+            self.layers.append(self.keep(x_BTD))
+        self.ran += 1
+
+    def _is_chosen(self, layer: int) -> bool:
+        return self.chosen is None or layer in self.chosen
 
     def _before(self, block: Any, args: tuple, kwargs: dict) -> None:
         self.depth += 1
-        if not self.layers:
+        if not self.ran:
             self._layer(args[0] if args else kwargs["hidden_states"])
 
     def _after(self, block: Any, args: tuple, output: Any) -> None:
@@ -149,7 +157,10 @@ class Listener(contextlib.ExitStack):
             self._layer(x_BTD)
 
     def _on_call(self, call: AttentionCall) -> None:
-        if self.depth and self.heads:  # ignore attention outside the blocks
+        if not self.depth or not self.heads:  # ignore attention outside the blocks
+            return
+        self.attended += 1
+        if self._is_chosen(self.attended):
             self.calls.append(
                 AttentionCall(self.keep(call.q_BHTK), self.keep(call.k_BHTK), call.added)
             )

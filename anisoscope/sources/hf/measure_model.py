@@ -2,16 +2,18 @@
 
 import contextlib
 import json
+import numbers
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from anisoscope import __version__
-from anisoscope.config.measure_config import CLOUD_NULLS
+from anisoscope.config.measure_config import CLOUD_NULLS, EVERY_LAYER
 from anisoscope.config.pretrained_config import (
     REVISIONS,
     SINGLE_STEP,
@@ -21,6 +23,7 @@ from anisoscope.config.pretrained_config import (
     revision_steps,
 )
 from anisoscope.results import join
+from anisoscope.results.missing_names import as_table
 from anisoscope.sources import array_checks
 from anisoscope.sources.hf import guards, load_model, logits, separate_texts, token_windows
 from anisoscope.sources.hf.input_texts import Text, read_texts
@@ -79,7 +82,7 @@ def measure_loaded(
                 return measure_text(loaded, own_tokenizer, text, config, everything, name)
 
         if revision is None or isinstance(revision, str):
-            return measure(revision)
+            return as_table(measure(revision))
         if not revision:
             raise UserError("revision is empty; pass one name or several, or leave it out")
         revisions = revision_steps(WeightsConfig(revisions=tuple(revision)))
@@ -91,7 +94,7 @@ def measure_loaded(
         raise ValueError("revision: tokenizers and windows differ; measure revisions one by one")
     steps = xr.DataArray(list(revisions), dims="step", name="step")
     table = xr.concat(tables, steps, join="exact", combine_attrs="drop_conflicts")
-    return table.assign_coords(revision=("step", list(revisions.values())))
+    return as_table(table.assign_coords(revision=("step", list(revisions.values()))))
 
 
 @contextlib.contextmanager
@@ -125,7 +128,14 @@ def join_settings(
     if not separate:
         inputs, source = (*inputs, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
         allowed = MODEL_NULLS
+    everything = "all" in (families, *families)
     families = array_checks.choose_families(families, inputs, source=source)
+    if layers := layer_numbers(settings["layers"]):
+        dependents = [name for name in families if name in EVERY_LAYER]
+        if dependents and not everything:
+            what = f"families: {dependents[0]} reads {EVERY_LAYER[dependents[0]]} too"
+            raise UserError(f"{what}; leave it out, or layers")
+        families = tuple(name for name in families if name not in dependents)
     nulls = (nulls,) if isinstance(nulls, str) else tuple(nulls or ())
     for null in nulls:
         if null not in allowed:
@@ -135,8 +145,21 @@ def join_settings(
         settings = settings | {"measure.batches": 1 if separate else 2}
     # a warning in place of the command's refusal
     settings = settings | {"pretrained.max_bits_per_byte": sys.float_info.max}
-    settings |= {"measure.families": families, "measure.nulls": nulls}
+    settings |= {"measure.families": families, "measure.nulls": nulls, "layers": layers}
     return replace(PretrainedConfig(), settings)
+
+
+def layer_numbers(layers: Any) -> tuple[int, ...]:
+    """Return the numbers of layers; empty: all."""
+    if layers is None:
+        return ()
+    listed = isinstance(layers, Sequence | np.ndarray) and not isinstance(layers, str)
+    whole = listed and all(
+        isinstance(x, numbers.Integral) and not isinstance(x, bool) for x in layers
+    )
+    if not whole or not len(layers):
+        raise UserError(f"layers is {layers!r}; pass a list of whole numbers, such as [0, -1]")
+    return tuple(map(int, layers))
 
 
 def open_model(
@@ -186,7 +209,7 @@ def measure_text(
     """
     changes = {"pretrained.name": loaded.attributes["pretrained"]}
     if everything:
-        reasons = unmeasurable_families(loaded.model.config, loaded.class_name)
+        reasons = unmeasurable_families(loaded.model.config, loaded.class_name, config.layers)
         families = tuple(name for name in config.measure.families if name not in reasons)
         changes["measure.families"] = families
     config = replace(config, changes)

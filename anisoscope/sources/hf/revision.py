@@ -10,16 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from anisoscope.config.measure_config import FAMILY_NAMES, MeasureConfig
+from anisoscope.config.measure_config import EVERY_LAYER, FAMILY_NAMES, MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
 from anisoscope.metrics.quantity import Values
 from anisoscope.metrics.registry import select_kind
 from anisoscope.results import replicates_table
+from anisoscope.results.summary import CHOSEN
 from anisoscope.sources import activations
 from anisoscope.sources.activations import BatchActivations, input_names
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
-from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
+from anisoscope.sources.hf.extract import choose_layers, clamp_coordinates, read_activations
 from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens_per_position
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import Residuals
@@ -70,8 +71,13 @@ class Plan(NamedTuple):
         }
 
 
-def unmeasurable_families(settings: Any, class_name: str) -> dict[str, str]:
-    """Return the families that cannot be measured for a model's settings and class, and why."""
+def unmeasurable_families(
+    settings: Any, class_name: str, layers: tuple[int, ...]
+) -> dict[str, str]:
+    """Return the families that cannot be measured for a model's settings and class, and why.
+
+    `layers` are those that were chosen; none: all.
+    """
     adapter, entry, reasons = find_adapter(adapter_name(settings)), adapter_name(settings), {}
     scores = adapter.extra_scores and f"in models of type {entry!r} {adapter.extra_scores}"
     if adapter == UNKNOWN:
@@ -82,6 +88,10 @@ def unmeasurable_families(settings: Any, class_name: str) -> dict[str, str]:
         reasons[logits.FAMILY] = reason
     if getattr(settings, "is_causal", True) is False:
         reasons[logits.FAMILY] = f"{class_name} sees the token that it is to predict"
+    if layers:
+        reasons |= {name: f"{name} reads {what} too" for name, what in EVERY_LAYER.items()}
+    if set(layers) == {0}:
+        reasons |= dict.fromkeys(HEAD_FAMILIES, "the embedding has no attention")
     return reasons
 
 
@@ -105,6 +115,9 @@ def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
         guards.check_vocabulary(loaded, plan.windows.largest_token)
     if plan.heads or loaded.reads_text:
         guards.check_window(loaded, plan.config.window)
+    if choose_layers(loaded, plan.config.layers) == (0,) and plan.heads:
+        advice = "name a block, from 1 on, or leave the families of attention out"
+        raise UserError(f"layers: the embedding has no attention; {advice}")
     if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):
         raise UserError(f"{reason}; leave the family {logits.FAMILY} out")
 
@@ -123,7 +136,8 @@ def read_residuals(plan: Plan, loaded: PretrainedModel) -> list[np.ndarray]:
     """Read the residual stream of each batch of a revision, without measuring."""
     size = plan.config.pretrained.batch_size
     tokens_GWT = plan.windows.probe.tokens_GWT
-    reads = (read_activations(loaded, x[None], size, reported=plan.reported) for x in tokens_GWT)
+    options = {"reported": plan.reported, "layers": choose_layers(loaded, plan.config.layers)}
+    reads = (read_activations(loaded, x[None], size, **options) for x in tokens_GWT)
     return [read.resid_ZLBTD[0] for read in reads]
 
 
@@ -140,6 +154,8 @@ def measure_revision(
         "checking the model" if plan.printed else "measure_model: checking the model"
     ):
         pattern, unembedding, findings = check_numbers(plan, loaded, last)
+        layers = choose_layers(loaded, plan.config.layers)
+        pattern = pattern.choose(layers) if plan.heads else pattern
     findings["model"] = describe_revision(loaded, plan.config)
     if last and plan.printed:  # before the long part begins
         for key, value in (windows.attributes | findings).items():
@@ -151,7 +167,8 @@ def measure_revision(
         inputs = [windows.probe.tokens_GWT[g], windows.probe.shuffled_GWT[g]]
         inputs_ZWT = np.stack(inputs[: len(input_names(measure))])
         with report_stage(f"{label}reading batch {g + 1} of {measure.batches}"):
-            read = read_activations(loaded, inputs_ZWT, size, plan.heads, reported=plan.reported)
+            options = {"reported": plan.reported, "layers": layers}
+            read = read_activations(loaded, inputs_ZWT, size, plan.heads, **options)
         if residuals:
             residuals.keep(step, g, read.resid_ZLBTD[0])
         read = read._replace(unembedding=unembedding, bias_NHTT=pattern.bias_NHTT)
@@ -183,7 +200,22 @@ def measure_revision(
     values = residuals.mark_missing(step, values) if residuals else values
     attributes = as_attributes(findings) | plan.attributes
     table = replicates_table.build_table(values, step, windows.positions, attributes)
+    table = label_layers(table, loaded, layers)
     return residuals.annotate(step, table) if residuals else table
+
+
+def label_layers(
+    table: xr.Dataset, loaded: PretrainedModel, layers: tuple[int, ...] | None
+) -> xr.Dataset:
+    """Give the layers of a table the numbers that they have in the model (None: all layers)."""
+    if layers is None:
+        return table
+    labels = {"layer": layers, "other_layer": layers, "block": [n for n in layers if n]}
+    coords = {dim: (dim, list(x)) for dim, x in labels.items() if dim in table.dims}
+    if "layer" in table.dims:
+        coords["depth"] = "layer", [layer / loaded.blocks for layer in layers]
+    read = f"{', '.join(map(str, layers))} of 0 to {loaded.blocks}"
+    return table.assign_coords(coords).assign_attrs(layers=read, layer_0=CHOSEN)
 
 
 def read_again(plan: Plan, loaded: PretrainedModel, read: BatchActivations) -> BatchActivations:
@@ -195,6 +227,7 @@ def read_again(plan: Plan, loaded: PretrainedModel, read: BatchActivations) -> B
     tokens_WT, size = plan.windows.probe.tokens_GWT[0], plan.config.pretrained.batch_size
     few = max(1, len(tokens_WT) // AGAIN)
     options = {"heads": plan.heads, "plain": True, "reported": plan.reported}
+    options |= {"layers": read.layers}
     again = read_activations(loaded, tokens_WT[None, :few], 1 if size > 1 else 2, **options)
     which_W, moved = np.arange(len(tokens_WT)) % few, {}
     for name in ("resid_ZLBTD", "q_ZNBTHK", "k_ZNBTHK"):

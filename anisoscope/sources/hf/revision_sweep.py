@@ -39,7 +39,7 @@ FREE = {"pretrained.revisions": (), "pretrained.batch_size": 1, "pretrained.devi
 FREE |= {"pretrained.max_bits_per_byte": None}
 # attributes of each revision that the joined table also has
 FOUND = ("revision", "weights_sha256", "model_sha256", "weights_file", "weights_type")
-FOUND += ("computed_in", "not_read")
+FOUND += ("computed_in", "not_read", "layers", "layer_0")
 FOUND += ("residual_stream", "attention", "logit_lens", "noise_floor")
 FOUND += ("bits_per_byte", "bits_bound", "bits_of", "clamped", "torch", "transformers")
 STATES = {"blocks": "outputs of blocks", "reported": "hidden states as transformers reports them"}
@@ -95,7 +95,8 @@ def open_revisions(
 def drop_unmeasurable(config: PretrainedConfig, settings: Any, title: str) -> PretrainedConfig:
     """Drop families that a model does not have, and print why."""
     class_name = load_model.find_class(settings).__name__
-    families, reasons = config.measure.families, unmeasurable_families(settings, class_name)
+    families = config.measure.families
+    reasons = unmeasurable_families(settings, class_name, config.layers)
     measurable = tuple(family for family in families if family not in reasons)
     if not measurable:
         reason = reasons[families[0]]

@@ -19,12 +19,13 @@ from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import (
     check_finite_activations,
     check_positions,
+    choose_layers,
     residual_stream,
     to_array,
 )
 from anisoscope.sources.hf.input_texts import Text
 from anisoscope.sources.hf.load_model import PretrainedModel, tokens_per_position
-from anisoscope.sources.hf.revision import as_attributes
+from anisoscope.sources.hf.revision import as_attributes, label_layers
 from anisoscope.sources.hf.token_windows import (
     SPECIAL,
     check_unknown,
@@ -74,8 +75,10 @@ def measure_texts(
     picks = pick_tokens(tokens, config.measure)
     rows_M = np.unique(np.concatenate([*picks.values()]))
     most = config.pretrained.batch_size * config.window
-    vectors = read_text_vectors(loaded, tokens, rows_M, pools, most)
+    layers = choose_layers(loaded, config.layers)
+    vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
+    table = label_layers(table, loaded, layers)
     return table.assign_attrs(
         as_attributes(loaded.attributes) | checks,
         corpus=text.name,
@@ -154,24 +157,27 @@ def read_text_vectors(
     rows_M: np.ndarray,
     pools: tuple[str, ...],
     most: int,
+    chosen: tuple[int, ...] | None = None,
 ) -> dict[str, np.ndarray]:
     """Read the vectors of positions `rows_M`, and of each text under each pool.
 
-    A pass has `most` tokens. Return {TOKEN_VECTORS or pool: (layer, position or text, D) in float32}.
+    A pass has `most` tokens, and layers are those `chosen` (None: all). Return {TOKEN_VECTORS or
+    pool: (layer, position or text, D) in float32}.
     UserError where a number is not finite.
     """
     vectors: dict[str, np.ndarray] = {}
     text_M, position_M = tokens.text_N[rows_M], tokens.position_N[rows_M]
     passes = plan_passes(tokens, most, is_padding_harmless(loaded, tokens))
     for text_B in progress_bar(passes, "measure_model: read", "pass"):
-        layers = read_pass(loaded, tokens, text_B)
+        layers = read_pass(loaded, tokens, text_B, chosen)
         if not vectors:
             shape = len(layers), len(tokens.ids), layers[0].shape[-1]
             vectors = {pool: np.empty(shape, np.float32) for pool in pools}
             vectors[TOKEN_VECTORS] = np.empty((shape[0], len(rows_M), shape[2]), np.float32)
         for (n, x_BTD), (b, u) in itertools.product(enumerate(layers), enumerate(text_B)):
             x_TD = x_BTD[b, : tokens.count_U[u]]
-            check_finite_activations(x_TD, loaded, f"the residual stream of layer {n}")
+            layer = chosen[n] if chosen else n
+            check_finite_activations(x_TD, loaded, f"the residual stream of layer {layer}")
             slots = slice(*np.searchsorted(text_M, (u, u + 1)))
             vectors[TOKEN_VECTORS][n, slots] = x_TD[position_M[slots]]
             for pool in pools:
@@ -194,13 +200,18 @@ def plan_passes(tokens: Tokens, most: int, padded: bool) -> list[list[int]]:
     return passes
 
 
-def read_pass(loaded: PretrainedModel, tokens: Tokens, text_B: list[int]) -> list[np.ndarray]:
-    """Read texts in one pass, padded behind to the longest; return every layer (B, T, D)."""
+def read_pass(
+    loaded: PretrainedModel,
+    tokens: Tokens,
+    text_B: list[int],
+    chosen: tuple[int, ...] | None = None,
+) -> list[np.ndarray]:
+    """Read texts in one pass, padded behind to the longest; return the layers (B, T, D)."""
     length_B = np.array([len(tokens.ids[u]) for u in text_B])
     mask_BT = np.arange(length_B.max()) < length_B[:, None]
     ids_BT = np.full(mask_BT.shape, tokens.pad, np.int32)
     ids_BT[mask_BT] = np.concatenate([tokens.ids[u] for u in text_B])
-    layers, _ = residual_stream(loaded, ids_BT, mask_BT=mask_BT)
+    layers, _ = residual_stream(loaded, ids_BT, layers=chosen, mask_BT=mask_BT)
     check_positions(loaded, ids_BT.shape[1], layers[0].shape[1])
     return [to_array(x_BTD) for x_BTD in layers]
 

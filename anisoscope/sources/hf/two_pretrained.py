@@ -18,6 +18,7 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import SINGLE_STEP, PretrainedConfig
+from anisoscope.results.missing_names import as_table
 from anisoscope.sources import two_models
 from anisoscope.sources.hf import guards, load_model
 from anisoscope.sources.hf.extract import clamp_coordinates, read_activations
@@ -216,4 +217,4 @@ def compare_pretrained(
         attributes = {name: x for name, x in pair.attributes.items() if name not in steps}
         masked = int(attributes["measure.masked"])  # NetCDF has no booleans
         attributes |= {"first": first, "second": second, "measure.masked": masked}
-        return two_models.measure_pair(pair._replace(attributes=attributes))
+        return as_table(two_models.measure_pair(pair._replace(attributes=attributes)))

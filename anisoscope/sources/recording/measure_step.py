@@ -19,6 +19,7 @@ from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK, MeasureCon
 from anisoscope.metrics.convert import ArrayLike
 from anisoscope.metrics.registry import FAMILIES
 from anisoscope.results import join, joined_files
+from anisoscope.results.missing_names import as_table
 from anisoscope.results.summary import OWN
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
@@ -117,7 +118,7 @@ def measure_step(
             raise
     if recorder is not None:
         recorder.start_over()
-    return joined_files.read_table(root / "results.nc")
+    return as_table(joined_files.read_table(root / "results.nc"))
 
 
 def _measure(

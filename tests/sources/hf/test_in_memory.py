@@ -65,7 +65,7 @@ def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_pa
         assert words == str(commanded.attrs[name])
     assert found.attrs["weights_file"] == "in memory"
     found.to_netcdf(tmp_path / "table.nc")
-    xr.testing.assert_identical(xr.load_dataset(tmp_path / "table.nc"), found)
+    assert found.identical(xr.load_dataset(tmp_path / "table.nc"))
     named = anisoscope.measure_model(folder, [valid], **QUICK)
     digest = pretrained_weights.digest_weights(pretrained_weights.find_weights(str(folder), None))
     assert named.attrs["weights_sha256"] == digest
