@@ -75,17 +75,15 @@ def type_statistics(
     frequent type; correlations also for fewer than 3 types, or where all distances or frequencies
     are equal; the share also for a single type, or where all points are equal.
     """
-    x_PD, number_P = centered(cloud_PD), jnp.asarray(number_P)
+    x_PD, number_P, keep_RJ = centered(cloud_PD), jnp.asarray(number_P), fold_weights(folds)
     points, most = len(x_PD), len(x_PD) // least
-    keep_RJ = fold_weights(folds)
     if most == 0:
         none_RP = jnp.full((len(keep_RJ), points), jnp.nan)
         return TypeStatistics(*jnp.full((4, len(keep_RJ)), jnp.nan), none_RP)
     square_P = jnp.square(x_PD).sum(axis=1)
     rounding = SPREAD_ROUNDING * jnp.sqrt(square_P.mean())
-    member_PV = jax.nn.one_hot(
-        number_P, most, dtype=jnp.float32
-    )  # zeros for a point of no frequent type
+    # zeros for a point of no frequent type
+    member_PV = jax.nn.one_hot(number_P, most, dtype=jnp.float32)
     log_frequency_P = jnp.where(number_P < most, jnp.asarray(log_frequency_P, jnp.float32), 0.0)
     summand_P3 = jnp.stack([jnp.ones(points), square_P, log_frequency_P], axis=1)
     member_JPV = member_PV.reshape(folds, -1, most)
@@ -112,10 +110,9 @@ def type_statistics(
             correlation(distance_P, log_frequency_P, read_P.astype(jnp.float32)),
             correlation(distance_V, log_frequency_V * per_point_V, known_V.astype(jnp.float32)),
         )
-        several = known_V.sum() >= FEWEST_TYPES
         return TypeStatistics(
             distance_P.sum() / count_V.sum(),
-            *(jnp.where(several, value, jnp.nan) for value in correlations),
+            *(jnp.where(known_V.sum() >= FEWEST_TYPES, r, jnp.nan) for r in correlations),
             _share_between(count_V, sum_VD, square_V, rounding),
             jnp.where(read_P, distance_P, jnp.nan),
         )
