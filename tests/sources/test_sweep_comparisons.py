@@ -71,3 +71,10 @@ def test_comparisons_are_measured_again_when_what_they_compare_with_has_changed(
     measured(config, folder)
     said = capsys.readouterr().out
     assert "since a nearer checkpoint to compare with is there: step 5\n" in said
+
+
+def test_hook_points_need_a_family_of_single_clouds():
+    chosen = replace(tiny.config(), {"measure.hook_points": ("values",)}).measure
+    sweep.check_hook_points(chosen)
+    with pytest.raises(UserError, match="add a family such as spectrum"):
+        sweep.check_hook_points(replace(chosen, {"families": ("comparison", "attention")}))

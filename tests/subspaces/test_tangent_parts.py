@@ -23,6 +23,7 @@ from tests.subspaces.tiny_tangents import SETTINGS, config, corpus
         ({"tangents.early_fraction": 1.0}, "and a later one"),
         ({"tangents.folds": 3}, "must divide tangents.windows"),
         ({"tangents.neighbors": 2}, "exceed tangents.ranks"),
+        ({"tangents.families": ("spectrum", "comparison")}, "comparison does not read single"),
     ],
 )
 def test_impossible_settings_are_refused_unless_switched_off(changes, words):
