@@ -93,6 +93,34 @@ def test_a_save_that_is_not_waited_for_ends_before_what_comes_next(store, monkey
             end()
 
 
+def test_what_a_kill_left_is_removed_and_written_over(tmp_path):
+    folder = tmp_path / "checkpoints"
+    (folder / "3.orbax-checkpoint-tmp").mkdir(parents=True)
+    with checkpoint.Checkpoints(folder, KEPT, "this run") as store:
+        (folder / "4").mkdir()
+        for step in (4, 2):  # also an earlier step than the newest
+            store.save(step, items(step))
+            assert_same(store.restore_params(step), items(step).params)
+    assert sorted(path.name for path in folder.iterdir()) == ["2", "4"]
+
+
+def test_closing_raises_the_error_of_a_save_once_and_waits_for_no_lost_process(store, monkeypatch):
+    def fail(*_, **__):
+        raise OSError("No space left")
+
+    monkeypatch.setattr(store._orbax, "close", fail)
+    with pytest.raises(OSError, match="No space left"):
+        store.close()
+    monkeypatch.setattr(checkpoint.processes, "lost", lambda error: error)
+    with pytest.raises(KeyError), store:  # another process has ended
+        raise KeyError
+    monkeypatch.setattr(checkpoint.processes, "lost", lambda error: None)
+    monkeypatch.setattr(store._orbax, "save_checkpointables_async", fail)
+    with pytest.raises(RunError, match="could not be saved"):
+        store.save(4, items(4))
+    store.close()
+
+
 def test_a_leaf_has_one_digest_in_every_layout(store, tmp_path):
     mesh = jax.make_mesh((2, 2), ("a", "fsdp"), (AxisType.Auto,) * 2, devices=jax.devices()[:4])
     state = items()
