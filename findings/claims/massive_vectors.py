@@ -84,8 +84,8 @@ def residuals(heights: pd.DataFrame) -> pd.DataFrame:
     other = cells[["model", "layer"]].merge(
         own[["model", "layer", "r", "d", "rest"]], "left", ["model", "layer"]
     )
-    elsewhere = (cells.text != FIRST_TEXT).to_numpy()
     other.index, first = cells.index, 1 / cells.length
+    elsewhere = (cells.text != FIRST_TEXT) & other.r.notna()
     cells["from_another_text"] = (measured - height(first, other.r)).where(elsewhere)
     ends = height(first, other.d), height(first, other.d, other.rest)
     cells["distances_from_another_text"] = outside(measured, *ends).where(elsewhere)

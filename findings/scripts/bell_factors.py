@@ -22,6 +22,8 @@ from findings.scripts.shared_tables import replace_models
 
 FACTORS = ("first", "coordinates", "mean", "gain")
 TOPS = (1, 4, 16)  # coordinates taken away
+DIGITS = 6  # of the tables, which are long
+STARTS = {"about 0": frozenset(), "about the mean": frozenset({"mean"})}
 Values = dict[frozenset, np.ndarray]  # set of factors that are taken away -> replicates
 
 
@@ -93,13 +95,15 @@ def tables_of(layers: list[Values]) -> tuple[pd.DataFrame, pd.DataFrame]:
     shares = [
         {"layer": layer, "start": start} | row
         for layer, own in named.items()
-        for start, base in (("about 0", frozenset()), ("about the mean", frozenset({"mean"})))
+        for start, base in STARTS.items()
+        if layer == "inner" or not base
         for row in describe(own, base)
     ]
     return pd.DataFrame(values), pd.DataFrame(shares)
 
 
 def main(root: str, *names: str) -> None:
+    TABLES.mkdir(exist_ok=True)
     for name in names:
         frames: tuple[list, list] = ([], [])
         gain_D = np.load(pathlib.Path(root, name, "scale.npy")).astype(np.float64)
@@ -112,7 +116,7 @@ def main(root: str, *names: str) -> None:
                     kept.append(pd.DataFrame(labels, frame.index).join(frame))
             print(path, flush=True)
         for file, kept in zip(("factors", "shares"), frames, strict=True):
-            replace_models(TABLES / f"{file}.csv", pd.concat(kept))
+            replace_models(TABLES / f"{file}.csv", pd.concat(kept).round(DIGITS))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def describe_layer(x_WTD: np.ndarray) -> dict[str, Any]:
 
 
 def main(root: str, *names: str) -> None:
+    TABLES.mkdir(exist_ok=True)
     for name in names:
         frames = []
         for path in sorted(pathlib.Path(root, name).glob("*_*.npy")):

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m findings.scripts.bell_parts_figure
 
-It draws findings/figures/bell_heights.png (measured and computed, over layers) and bell_parts.png
+It draws findings/figures/bell_heights.png (measured and predicted, over layers) and bell_parts.png
 (Shapley's shares of the factors, over layers); means over texts, with their range as bands.
 """
 
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
-from findings.claims.massive_vectors import REFERENCE, TABLES, height
+from findings.claims.massive_vectors import FIRST_TEXT, REFERENCE, TABLES, height
 from findings.scripts.shared_tables import NAMES, save_figure
 
 PARTS = {  # factor -> (words, color, width of the line)
@@ -50,23 +50,24 @@ def new_panels(frame: pd.DataFrame, tall: float) -> tuple[Figure, dict[str, Axes
 
 
 def draw_heights(frame: pd.DataFrame) -> Figure:
-    """Draw measured and computed anisotropy of the shortest and the longest windows."""
-    figure, panels = new_panels(frame, 2.9)
-    frame = frame.assign(computed=height(frame.f, frame.r).where(frame.massive > 0))
+    """Draw the anisotropy of the shortest and the longest windows, measured and predicted."""
+    figure, panels = new_panels(frame, 3.1)
+    known = frame[(frame.text == FIRST_TEXT) & (frame.length == REFERENCE) & (frame.massive > 0)]
     for name, ax in panels.items():
-        own = frame[frame.model == name]
-        ends = own.length.min(), own.length.max()
+        own, from_one = frame[frame.model == name], known[(known.model == name) & (known.layer > 0)]
+        ends = sorted({own.length.min(), own.length.max()})
         for words, length, color in zip(("shortest", "longest"), ends, style.COLORS, strict=False):
             rows = own[own.length == length]
             draw_range(ax, rows, "anisotropy", color=color, label=f"measured, {words} windows")
-            computed = rows.groupby("layer").computed.mean()
-            ax.plot(
-                computed.index, computed, "o", color=color, markersize=3, markerfacecolor="none",
-                label=f"computed, {words} windows",
+            low, high = (height(1 / length, from_one.d, rest) for rest in (0, from_one.rest))
+            ax.vlines(
+                from_one.layer, low, high, color=color, linewidth=4, alpha=0.45,
+                label=f"predicted, {words} windows",
             )  # fmt: skip
-        rest = own[own.length == ends[1]]
-        draw_range(ax, rest, "rest", color="0.45", label="measured, without massive vectors")
-        ax.set_title(f"{NAMES[name]}\n{ends[0]} and {ends[1]:,} tokens")
+            ax.plot(from_one.layer, low, "_", color=color, markersize=5)
+        draw_range(ax, rows, "rest", color="0.45", label="measured, without massive vectors")
+        tokens = " and ".join(f"{length:,}" for length in ends)
+        ax.set_title(f"{NAMES[name]}\n{tokens} tokens")
     first = next(iter(panels.values()))
     first.set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
     figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=3)
@@ -94,11 +95,8 @@ def draw_parts(frame: pd.DataFrame) -> Figure:
 if __name__ == "__main__":
     heights = pd.read_csv(TABLES / "heights.csv")
     shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
-    note = "Means over three texts; bands are their range."
     with style.context():
-        title = "How high a layer stands is computed from one vector's norm"
-        save_figure(draw_heights(heights), "bell_heights", title, note)
-        title = "What makes a layer's leading direction"
-        save_figure(
-            draw_parts(shares), "bell_parts", title, f"{note} Windows of {REFERENCE} tokens."
-        )
+        title = "One distance a layer predicts how high it stands, in any text and window"
+        save_figure(draw_heights(heights), "bell_heights", title)
+        title = "The first token leads in SmolLM2 and Qwen2.5, and not in Gemma"
+        save_figure(draw_parts(shares), "bell_parts", title)

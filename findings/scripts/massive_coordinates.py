@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from anisoscope.sources.hf.extract import read_activations
-from findings.scripts.cloud_moments import massive
 from findings.scripts.one_vector import CUTS, TABLE, bounds
 from findings.scripts.packaged_model import Packaged, anisotropy, open_packaged, read_text
 from findings.scripts.shared_tables import replace_models
@@ -28,10 +27,9 @@ def main(path: str, *models: str) -> None:
         # as_trained are the windows that begin as the tokenizer begins a text
         for (text, special_first, as_trained), tokens_WT in read_windows(path, model):
             read = read_activations(model.loaded, tokens_WT[None], 2)
-            words = model.tokenizer.convert_ids_to_tokens(tokens_WT[:, 1:].ravel().tolist())
             cuts = CUTS if text == "enwik8" and as_trained else ()
             layers = read.resid_ZLBTD[0].astype(np.float64)
-            rows = pd.DataFrame([describe_layer(x_WTD, np.array(words), cuts) for x_WTD in layers])
+            rows = pd.DataFrame([describe_layer(x_WTD, cuts) for x_WTD in layers])
             labels = {"model": name, "text": text, "special_first": special_first}
             labels |= {"as_trained": as_trained, "layer": range(len(rows))}
             frames.append(pd.DataFrame(labels).join(rows))
@@ -53,12 +51,11 @@ def read_windows(path: str, model: Packaged) -> list[tuple[tuple, np.ndarray]]:
     ]
 
 
-def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]) -> dict[str, Any]:
-    """Compare the cloud with and without the first token, massive vectors, and the largest coordinate."""
+def describe_layer(x_WTD: np.ndarray, cuts: tuple[int, ...]) -> dict[str, Any]:
+    """Compare the cloud with and without the first token, and the largest coordinate."""
     first_D, rest_PD = x_WTD[:, 0].mean(0), x_WTD[:, 1:].reshape(-1, x_WTD.shape[-1])
     cloud_PD = x_WTD.reshape(-1, x_WTD.shape[-1])
     variance_D, square_D = rest_PD.var(0, ddof=1), (first_D - rest_PD.mean(0)) ** 2
-    long_P = massive(cloud_PD).reshape(x_WTD.shape[:2])[:, 1:].ravel()
     ratio, first, own = square_D.sum() / variance_D.sum(), square_D.argmax(), variance_D.argmax()
     low, high = bounds(ratio, rest := anisotropy(rest_PD), x_WTD.shape[1])
     columns = {
@@ -67,10 +64,8 @@ def describe_layer(x_WTD: np.ndarray, words_P: np.ndarray, cuts: tuple[int, ...]
     }
     columns |= {"squared_ratio": ratio, "low": low, "high": high, "coordinate": first}
     columns |= {"top_coordinate_variance_share": square_D[first] / square_D.sum()}
-    columns |= {"massive": long_P.sum(), "massive_tokens": " ".join(dict.fromkeys(words_P[long_P]))}
     columns |= {"without_first_token": rest}
     columns |= {"without_first_token_and_coordinate": anisotropy(rest_PD, own)}
-    columns |= {"without_first_token_and_massive": anisotropy(rest_PD[~long_P])}
     share = variance_D[own] / variance_D.sum()
     columns |= {"coordinate_of_rest": own, "coordinate_of_rest_share": share}
     return columns | {f"cut_{most}": anisotropy(cloud_PD.clip(-most, most)) for most in cuts}

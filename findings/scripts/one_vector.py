@@ -30,7 +30,6 @@ LINES = {
     "low": ("forced by the first token alone (closed form)", ":"),
     "without_first_token": ("without the first token", "--"),
     "without_first_token_and_coordinate": ("without it and the largest coordinate", "-"),
-    "without_first_token_and_massive": ("without it and other massive vectors", "-."),
 }
 
 
@@ -104,7 +103,7 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
 
 
 def draw_layers(massive: pd.DataFrame) -> Figure:
-    """Draw every decoder's anisotropy by layer, with and without its massive vectors."""
+    """Draw every decoder's anisotropy by layer, with and without the first token and a coordinate."""
     names = [name for name in NAMES if name in {*massive.model}]
     figure = style.new_figure(style.PAGE_WIDTH, 2.8)
     panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
@@ -118,7 +117,7 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("anisotropy")
     figure.legend(*style.legend_entries(panels), loc="outside lower center", ncols=2)
-    style.title(figure, "Which vectors make a decoder's bell")
+    style.title(figure, "What makes a decoder's bell")
     return figure
 
 

@@ -132,3 +132,96 @@ def test_a_bell_that_is_left_is_judged_by_the_unfavorable_ends():
         assert row.effect == pytest.approx(peak - 0.1)
         assert (row.low, row.high) == pytest.approx((row.effect - 0.02, row.effect + 0.02))
         assert row.verdict == verdict
+
+
+def recomputed_verdicts():
+    """Verdicts from the committed tables in plain NumPy: {(claim, model, text): (effect, verdict)}."""
+    rows = pd.read_csv(TABLES / "heights.csv").to_dict("records")
+    own = {
+        (r["model"], r["layer"]): r for r in rows if r["text"] == "enwik8" and r["length"] == 128
+    }
+    near, logs, found = {}, {}, {}
+    for r in rows:
+        if r["layer"] == 0 or r["massive"] == 0:
+            continue
+        y, model, fr2, fd2 = r["anisotropy"], r["model"], r["f"] * r["r"] ** 2, r["f"] * r["d"] ** 2
+        logs.setdefault((model, r["text"], r["layer"]), []).append(np.log2(r["r"]))
+        near.setdefault(("by_norms", model), []).append(abs(y - fr2 / (1 + fr2)) <= 0.05)
+        low, high = fd2 / (1 + fd2), (r["rest"] + fd2) / (1 + fd2)
+        near.setdefault(("by_distances", model), []).append(low - 0.05 <= y <= high + 0.05)
+        o = own[model, r["layer"]]
+        if r["text"] == "enwik8" or o["massive"] == 0:
+            continue
+        fr2, fd2 = o["r"] ** 2 / r["length"], o["d"] ** 2 / r["length"]
+        near.setdefault(("from_another_text", model), []).append(abs(y - fr2 / (1 + fr2)) <= 0.05)
+        low, high = fd2 / (1 + fd2), (o["rest"] + fd2) / (1 + fd2)
+        inside = low - 0.05 <= y <= high + 0.05
+        near.setdefault(("distances_from_another_text", model), []).append(inside)
+    lengths = {}
+    for r in rows:
+        lengths.setdefault((r["model"], r["text"]), set()).add(r["length"])
+    for (model, text, _), values in logs.items():
+        if len(values) == len(lengths[model, text]) > 1:
+            near.setdefault(("constant_norm", model), []).append(max(values) - min(values) <= 0.2)
+    for key, inside in near.items():
+        share = sum(inside) / len(inside)
+        words = "holds" if share >= 0.9 else "holds in part" if share >= 0.5 else "does not hold"
+        found[*key, None] = share, words
+    for model, text in {(r["model"], r["text"]) for r in rows}:
+        chosen = [
+            r
+            for r in rows
+            if (r["model"], r["text"], r["length"]) == (model, text, 128) and r["layer"]
+        ]
+        mean, low, high = (
+            np.array([r[name] for r in sorted(chosen, key=lambda r: r["layer"])])
+            for name in ("rest", "rest_low", "rest_high")
+        )
+        least = low[1:-1].max() - max(high[0], high[-1])
+        most = high[1:-1].max() - max(low[0], low[-1])
+        words = "reproduced" if least > 0.05 else "equivalent to none" if most < 0.05 else "inconclusive"  # fmt: skip
+        effect = mean[1:-1].max() - max(mean[0], mean[-1])
+        found["bell_without_massive", model, text] = effect, words
+    return found
+
+
+def test_every_verdict_is_recomputed_from_the_layers():
+    table = pd.read_csv(TABLES / "verdicts.csv").astype({"text": object})
+    expected, checked = recomputed_verdicts(), 0
+    for row in table.itertuples():
+        key = row.claim, row.model, row.text if isinstance(row.text, str) else None
+        if key in expected:
+            effect, words = expected[key]
+            assert row.effect == pytest.approx(effect), key
+            assert row.verdict == words, key
+            checked += 1
+    assert checked == len(expected)
+    assert checked >= 4 * 5 + 4 * 3 - 8  # claims without a layer to judge have no row
+
+
+def test_every_share_is_recomputed_from_the_factors():
+    """Shapley's shares as the mean over the 24 orders, from the leading shares of all 16 sets."""
+    factors = pd.read_csv(TABLES / "factors.csv").fillna({"without": ""})
+    shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
+    names = ("first", "coordinates", "mean", "gain")
+    keys = ["model", "text", "coordinates"]
+    for key, part in factors.groupby(keys):
+        value_LS = part.assign(without=[frozenset(x.split()) for x in part.without])
+        value_LS = value_LS.pivot(index="layer", columns="without", values="value")
+        inner_S = value_LS.iloc[1:-1].mean()
+        own = shares[(shares[keys] == list(key)).all(axis=1) & (shares.start == "about 0")]
+        for layer, value_S in [
+            *((str(n), row) for n, row in value_LS.iterrows()),
+            ("inner", inner_S),
+        ]:
+            found = own[own.layer == layer].set_index("factor").share
+            orders = [*itertools.permutations(names)]
+            for name in names:
+                falls = []
+                for order in orders:
+                    before = frozenset(order[: order.index(name)])
+                    falls.append(value_S[before] - value_S[before | {name}])
+                expected = np.mean(falls) / value_S[frozenset()]
+                assert found[name] == pytest.approx(expected, abs=1e-5)  # tables have six digits
+            left = value_S[frozenset(names)] / value_S[frozenset()]
+            assert found["left"] == pytest.approx(left, abs=1e-5)
