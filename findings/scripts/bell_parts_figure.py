@@ -54,17 +54,20 @@ def draw_heights(frame: pd.DataFrame) -> Figure:
     figure, panels = new_panels(frame, 3.1)
     known = frame[(frame.text == FIRST_TEXT) & (frame.length == REFERENCE) & (frame.massive > 0)]
     for name, ax in panels.items():
-        own, from_one = frame[frame.model == name], known[(known.model == name) & (known.layer > 0)]
+        own, reference = (
+            frame[frame.model == name],
+            known[(known.model == name) & (known.layer > 0)],
+        )
         ends = sorted({own.length.min(), own.length.max()})
         for words, length, color in zip(("shortest", "longest"), ends, style.COLORS, strict=False):
             rows = own[own.length == length]
             draw_range(ax, rows, "anisotropy", color=color, label=f"measured, {words} windows")
-            low, high = (height(1 / length, from_one.d, rest) for rest in (0, from_one.rest))
+            low, high = (height(1 / length, reference.d, rest) for rest in (0, reference.rest))
             ax.vlines(
-                from_one.layer, low, high, color=color, linewidth=4, alpha=0.45,
+                reference.layer, low, high, color=color, linewidth=4, alpha=0.45,
                 label=f"predicted, {words} windows",
             )  # fmt: skip
-            ax.plot(from_one.layer, low, "_", color=color, markersize=5)
+            ax.plot(reference.layer, low, "_", color=color, markersize=5)
         draw_range(ax, rows, "rest", color="0.45", label="measured, without massive vectors")
         tokens = " and ".join(f"{length:,}" for length in ends)
         ax.set_title(f"{NAMES[name]}\n{tokens} tokens")
