@@ -44,7 +44,8 @@ const wrapText = text => text.replaceAll("<br>", " ").split(" ").reduce((lines, 
     : [...lines, word], [""]).join("<br>");
 const wrapTexts = figure => [figure.layout, ...figure.layout.updatemenus[0].buttons.map(x => x.args[1])]
   .forEach(x => {{
-    const text = wrapText(x.title.text), y = 0.714 + 0.021 * text.split("<br>").length;
+    const text = wrapText(x.title.text);
+    const y = 1 - (178 - 13 * text.split("<br>").length) / figure.layout.height;  // above the axes
     Object.assign(x.title, {{text, y, yanchor: "bottom", font: {{size: 10}}}});
     if (x.xaxis.dtick) x.xaxis.dtick *= 2;
   }});
@@ -55,8 +56,10 @@ const narrow = innerWidth < 900;
   document.head.append(library);
   const figures = JSON.parse(await unpack("{data}"));
   if (narrow) figures.forEach(figure => {{
+    const slides = figure.layout.sliders.length;
+    figure.layout.legend = {{orientation: "h", y: slides ? -0.5 : -0.2}};
+    figure.layout.height += 80 * slides;
     wrapTexts(figure);
-    figure.layout.legend = {{orientation: "h", y: -0.2}};
     figure.config = {{displayModeBar: false}};
   }});
   figures.forEach((figure, number) => Plotly.newPlot("figure-" + number, figure));
