@@ -141,7 +141,7 @@ class PassHooks:
         self,
         model: nn.Module,
         hook_points: Mapping[str, nn.Module],
-        begin_pass: Callable[[], Pass | None],
+        begin_pass: Callable[[], Pass],
         leave_out: Callable[[Exception], None],
     ):
         self.model, self.hook_points = model, hook_points

@@ -53,7 +53,7 @@ class Recorder:
         self.to = None if to is None else files.user_path(to)
         if self.to is not None:
             _check_new(self.to)
-        self.model, self.points, self.seed, self.active = model, points, seed, True
+        self.model, self.points, self.seed = model, points, seed
         self.hook_points = hook_points
         self.in_torch = hasattr(model, "register_forward_hook")
         if self.in_torch:
@@ -74,9 +74,9 @@ class Recorder:
         self.refused = ""  # why the last refused pass was left out
         self.reservoir = Reservoir(self.points, np.random.default_rng(self.seed))
 
-    def begin_pass(self) -> Pass | None:
-        """Begin a pass; None while the recorder rests."""
-        return Pass(self.reservoir, self.hook_points) if self.active else None
+    def begin_pass(self) -> Pass:
+        """Begin a pass."""
+        return Pass(self.reservoir, self.hook_points)
 
     def __enter__(self) -> Recorder:
         self.entered += 1
@@ -112,8 +112,6 @@ class Recorder:
             ValueError: a mask or arrays do not fit; the message is one line. The pass is left out.
         """
         arrays = dict(arrays) if isinstance(arrays, Mapping) else {OUTPUT: arrays}
-        if not self.active:
-            return
         mask = mask if mask is None or hasattr(mask, "shape") else np.asarray(mask)
         for name, x in arrays.items():
             if getattr(x, "ndim", None) not in (2, 3):

@@ -13,7 +13,7 @@ import xarray as xr
 
 import anisoscope
 from anisoscope.sources import vector_files
-from anisoscope.sources.recording.recorded_passes import Reservoir
+from anisoscope.sources.recording.recorded_passes import Pass, Reservoir, Sequences
 
 QUICK = {"families": "similarity", "nulls": ()}
 X = np.random.default_rng(0).standard_normal((2, 5, 4))
@@ -207,6 +207,10 @@ def test_nothing_is_written_over_and_nothing_is_lost(tmp_path):
     (tmp_path / "link.nc").symlink_to(tmp_path / "elsewhere.nc")
     with pytest.raises(ValueError, match="exists, and nothing is overwritten"):
         recorder.write(tmp_path / "link.nc")
+    nested = anisoscope.record(lambda x: x, to=tmp_path / "nested.nc")
+    with nested, nested:  # written at the outer end
+        nested(X)
+    assert (tmp_path / "nested.nc").is_file()
     empty = anisoscope.record(lambda x: x, to=tmp_path / "empty.nc")
     with pytest.raises(KeyError), empty:  # and not that nothing was recorded
         raise KeyError
@@ -224,6 +228,30 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         recorder.write(tmp_path / "a.nc")
     assert not [*tmp_path.iterdir()]
+
+
+def test_hook_points_that_read_other_sequences_are_refused():
+    whole = np.ones((2, 3), bool)
+    own = Sequences((2, 3), whole, source="encoder")
+    for other in (
+        own._replace(mask=np.tril(whole)),
+        own._replace(mask=None),
+        own._replace(source="decoder"),
+        own._replace(position_ids=np.arange(6).reshape(2, 3)),
+    ):
+        current = Pass(Reservoir(9, np.random.default_rng(0)))
+        current.draw("a", own)
+        with pytest.raises(ValueError, match="a and b read other sequences, or other padding"):
+            current.draw("b", other)
+        current.draw("c", own._replace(mask=whole.copy()))
+
+
+def test_another_sequence_begins_where_position_ids_do_not_rise():
+    ids = np.array([[0, 0, 1, 0, 1, 2]])
+    draw = Reservoir(9, np.random.default_rng(0)).draw((1, 6), None, ids)
+    assert draw.cluster_M.tolist() == [0, 1, 1, 2, 2, 2]
+    assert draw.position_M.tolist() == ids[0].tolist()
+    assert draw.sequences == 3
 
 
 def test_passes_that_overlap_are_refused():
