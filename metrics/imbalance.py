@@ -1,6 +1,6 @@
 """Family imbalance: how well nearness in a layer predicts nearness in another.
 
-S are parts of the points: the whole, or sections.
+S are parts of the points: the whole, or sections; G are groupings of the points.
 """
 
 import jax
