@@ -1,6 +1,6 @@
 """Families hubness and local: how unevenly points occur among neighbors, how evenly these spread.
 
-X are the points of a neighborhood: a point and its nearest neighbors.
+X are the points of a neighborhood, a point and its nearest neighbors; G are groupings of all points.
 """
 
 from dataclasses import replace
