@@ -18,8 +18,9 @@ All raise a one-line ValueError for what `anisoscope.measure` refuses (masked or
 types that are not real numbers, differences that float32 would lose) and for fewer than two points.
 Frames are paired by their labels. A traced array cannot raise: its value is NaN.
 
-Each module holds a family: formulas of one cloud or a small struct, un-jitted; the metrics, jitted;
-the entries of the quantities; and the function that measures them. No model, no step, no file.
+The module of a family holds formulas of one cloud or a small struct, un-jitted; the metrics,
+jitted; the entries of the quantities; and the function that measures them. What families share has
+modules of its own. No model, no step, no file.
 """
 
 from anisoscope.metrics.alignment import procrustes, rsa

@@ -133,11 +133,11 @@ def map_pairs(compare: Callable[..., Any], x_N: Any, y_N: Any) -> Any:
     """
     row, column = np.triu_indices(len(jax.tree.leaves(x_N)[0]))
 
-    def compare_pair(pair: tuple[Array, Array]) -> Any:
+    def compare_numbered(pair: tuple[Array, Array]) -> Any:
         n, m = pair
         return compare(jax.tree.map(lambda z_N: z_N[n], x_N), jax.tree.map(lambda z_N: z_N[m], y_N))
 
-    values_X = jax.lax.map(compare_pair, (jnp.asarray(row), jnp.asarray(column)))
+    values_X = jax.lax.map(compare_numbered, (jnp.asarray(row), jnp.asarray(column)))
     place_NN = np.zeros((row[-1] + 1, row[-1] + 1), np.int32)
     place_NN[row, column] = place_NN[column, row] = np.arange(len(row))
     return jax.tree.map(lambda value_X: value_X[place_NN], values_X)

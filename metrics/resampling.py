@@ -47,13 +47,13 @@ class TokenPositions(NamedTuple):
 
 
 class Types(NamedTuple):
-    """The last n characters at each point of a cloud, a row for each n of data.unigrams.LENGTHS."""
+    """The last n characters at each point of a cloud, a row for each n of frequency.LENGTHS."""
 
     # a number, equal for equal characters; below 0 where the window has too few before the point
     type_LP: Array
     # log frequency of the type in the training split; -inf where it does not occur
     log_frequency_LP: Array
-    bin_P: Array  # bin of the character's frequency, an index into data.unigrams.BINS
+    bin_P: Array  # bin of the character's frequency, an index into frequency.BINS
 
 
 class Cloud(NamedTuple):

@@ -8,7 +8,7 @@ Letters: C types, S types that occur, L levels of frequency.
 
 import numpy as np
 
-from anisoscope.metrics.frequency import BINS, LENGTHS  # noqa: F401 read as unigrams.LENGTHS
+from anisoscope.metrics.frequency import BINS
 
 NONE = -1  # the type of a position with fewer than n - 1 characters before it
 _CHUNK = 1 << 22  # positions that are counted at once

@@ -74,20 +74,21 @@ def measure_clouds(
     """
     points, run = len(folds.fold_P), programs.make_run(check)
     together = pairs and any(map(selection.families_reading, ("layers", "logit_lens")))
+    # sizes stay numbers of Python: a program is compiled for each
     layout = jax.device_put(layout._replace(size=0, fewest=0))._replace(
         size=layout.size, fewest=layout.fewest
     )
     found, copied, kept, nearest = [], [], [], []
     for x_PD, layer in _measure_each(run, clouds, layout, points, selection, key, numbers):
         by_cloud, copies = jax.device_get((layer.values, layer.copies))
-        found.append(trim(_average(by_cloud), folds))
+        found.append(trim(_average_draws(by_cloud), folds))
         copied.append(points - len(np.unique(copies.original_P[:points])))
         if together:
             kept.append(x_PD)
             nearest.append(layer.nearest_G)
     values = jax.tree.map(lambda *layers: np.stack(layers), *found)
     if together:
-        compared = _compare(run, kept, nearest, layout, selection, lens, reference_clouds)
+        compared = _measure_together(run, kept, nearest, layout, selection, lens, reference_clouds)
         for cloud, by_name in trim(compared, folds).items():
             values.setdefault(cloud, {}).update(by_name)
     return Measured(values, copied)
@@ -105,10 +106,10 @@ def _measure_each(
     """Measure layer after layer by itself; an accelerator begins the next before one is returned."""
     planned, last = None, None
     for place, cloud_PD in enumerate(clouds):
-        name = numbers[place] if numbers else zlib.crc32(np.ascontiguousarray(cloud_PD))
+        number = numbers[place] if numbers else zlib.crc32(np.ascontiguousarray(cloud_PD))
         constants = make_constants(selection, points, cloud_PD.shape[1], layout)
         x_PD = jax.device_put(pad(cloud_PD, layout.size))
-        arguments = layout, selection, constants, key, np.uint32(name)
+        arguments = layout, selection, constants, key, np.uint32(number)
         with lapack.threads_for(min(x_PD.shape)):
             if x_PD.shape != planned:
                 planned = x_PD.shape
@@ -140,7 +141,7 @@ def make_constants(selection: Selection, points: int, width: int, layout: Layout
     return {name: make(*numbers) for name, make in makers.items() if make}
 
 
-def _average(values: dict[str, Any]) -> dict[str, Values]:
+def _average_draws(values: dict[str, Any]) -> dict[str, Values]:
     """Average over the draws of the Gaussian null model."""
     values = dict(values)
     if GAUSSIAN in values:
@@ -154,7 +155,7 @@ def _average(values: dict[str, Any]) -> dict[str, Values]:
     return {cloud: by_name for cloud, by_name in values.items() if by_name or cloud == MEASURED}
 
 
-def _compare(
+def _measure_together(
     run: programs.Call,
     clouds: list[Array],
     nearest: list[Any],

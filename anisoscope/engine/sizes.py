@@ -21,7 +21,7 @@ class Folds(NamedTuple):
 
     fold_P: np.ndarray
     section_P: np.ndarray
-    fold_sizes: tuple[np.ndarray, np.ndarray]  # points of each, and sum of its squared clusters
+    fold_sizes: tuple[np.ndarray, np.ndarray]  # points (1: all alike), summed squares of clusters
     section_sizes: tuple[np.ndarray, np.ndarray]
 
     @property

@@ -24,7 +24,7 @@ def write_joined(
     attributes: dict,
     scores: xr.Dataset | None = None,
 ) -> None:
-    """Join the raw tables and the scores, and write them; `about` are the attributes."""
+    """Join the raw tables and the scores, and write them, with the run's attributes."""
     results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = attributes

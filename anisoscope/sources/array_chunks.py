@@ -156,7 +156,7 @@ def measure_head_chunks(
     `folds` are those of the windows of a chunk.
     """
     blocks, windows, context, head_count, width = heads.q_NBTHK.shape
-    size, panels = windows // count, []
+    size, measured = windows // count, []
     description = (
         f"queries and keys of width {width}, of {blocks * head_count:,} heads "
         f"at {size * context:,} positions,"
@@ -165,8 +165,8 @@ def measure_head_chunks(
     for start in range(0, size * count, size):
         q_NBTHK, k_NBTHK = (x[:, start : start + size] for x in (heads.q_NBTHK, heads.k_NBTHK))
         part = heads._replace(q_NBTHK=q_NBTHK, k_NBTHK=k_NBTHK, picks_P=np.arange(size * context))
-        panels.append({MEASURED: measure_all_heads(part, folds, settings.families, check)})
-    return jax.tree.map(lambda *values: np.stack(values), *panels)
+        measured.append({MEASURED: measure_all_heads(part, folds, settings.families, check)})
+    return jax.tree.map(lambda *values: np.stack(values), *measured)
 
 
 def cloud_keys(clouds_NPD: np.ndarray, seed: int) -> Array:

@@ -1,6 +1,6 @@
 """Measure arrays: vectors, queries and keys, or a JAX function.
 
-Check and align the inputs, cut them into chunks, run the panel on each chunk, and make the table.
+Check and align the inputs, cut them into chunks, measure each chunk, and make the table.
 Shape letters are those of docs/reference/letters.md, and J folds of M points.
 """
 

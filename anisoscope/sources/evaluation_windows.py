@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anisoscope.data import unigrams
+from anisoscope.metrics import frequency
 from anisoscope.metrics.resampling import Types
 from anisoscope.utils.errors import SettingError
 
@@ -82,7 +83,7 @@ def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Prob
     """Add the type at every position, and its frequency in the training split."""
     tokens_GZWT = np.stack([probe.tokens_GWT, probe.shuffled_GWT], axis=1)
     types, log_frequencies, bins = [], [], []
-    for length in unigrams.LENGTHS:
+    for length in frequency.LENGTHS:
         log_frequency_C = unigrams.log_frequency(train_tokens_N, length, vocab_size)
         type_GZWT = unigrams.types(tokens_GZWT, length, vocab_size)
         type_GZP = type_GZWT.reshape(*tokens_GZWT.shape[:2], -1)

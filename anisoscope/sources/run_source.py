@@ -143,9 +143,9 @@ class RunSource(Source):
             self.programs[families, hook_points] = program
         program = self.programs[families, hook_points]
         compared = self.references(step) if "comparison" in families else {}
-        reference_clouds = {name: self.params[other] for name, other in compared.items()}
+        references = {name: self.params[other] for name, other in compared.items()}
         number = hook_points.index(target.name) if inside else 0
-        values = program.measure(self.params[step], reference_clouds, number)
+        values = program.measure(self.params[step], references, number)
         previous = self.previous(step)
         for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():

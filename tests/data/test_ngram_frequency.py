@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from anisoscope.data import unigrams
+from anisoscope.metrics import frequency
 
 VOCAB = 7
 TEXT = (
@@ -22,7 +23,7 @@ def test_the_largest_vocabulary_does_not_overflow():
     assert unigrams.types(tokens, 3, 257)[-1] == 257**3 - 1
 
 
-@pytest.mark.parametrize("length", unigrams.LENGTHS)
+@pytest.mark.parametrize("length", frequency.LENGTHS)
 def test_a_type_is_the_last_characters_up_to_a_position_and_none_before_there_are_enough(length):
     windows = TEXT[:60].reshape(3, 20)
     found = unigrams.types(windows, length, VOCAB)
@@ -34,7 +35,7 @@ def test_a_type_is_the_last_characters_up_to_a_position_and_none_before_there_ar
     assert (unigrams.types(windows[:, : length - 1], length, VOCAB) == unigrams.NONE).all()
 
 
-@pytest.mark.parametrize("length", unigrams.LENGTHS)
+@pytest.mark.parametrize("length", frequency.LENGTHS)
 def test_log_frequencies_are_those_of_counting_one_by_one(length, monkeypatch):
     monkeypatch.setattr(unigrams, "_CHUNK", 333)  # what lies across two chunks is counted once
     found = unigrams.log_frequency(TEXT, length, VOCAB)
@@ -46,7 +47,7 @@ def test_log_frequencies_are_those_of_counting_one_by_one(length, monkeypatch):
     assert np.exp(found.astype(np.float64)).sum() == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.parametrize("length", unigrams.LENGTHS)
+@pytest.mark.parametrize("length", frequency.LENGTHS)
 def test_bins_follow_frequency_and_hold_as_many_positions_as_types_allow(length):
     found = unigrams.log_frequency(TEXT, length, VOCAB)
     bins = unigrams.bins(found)
@@ -54,7 +55,7 @@ def test_bins_follow_frequency_and_hold_as_many_positions_as_types_allow(length)
     assert (np.diff(bins[order]) >= 0).all()
     assert (bins[~np.isfinite(found)] == 0).all()
     assert all(len(set(bins[found == level])) == 1 for level in np.unique(found))
-    held = np.bincount(bins, np.exp(found), len(unigrams.BINS))
+    held = np.bincount(bins, np.exp(found), len(frequency.BINS))
     assert (
         np.abs(np.cumsum(held) - np.arange(1, 5) / 4)[:-1].max() <= np.exp(found.max()) / 2 + 1e-6
     )

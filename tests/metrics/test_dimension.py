@@ -72,7 +72,7 @@ def test_too_few_distinct_points_and_what_is_not_finite_are_nan_with_counts(clou
 
 @pytest.mark.parametrize(("distinct", "are"), [(63, False), (64, True)])
 def test_64_distinct_points_are_enough_to_report_a_dimension(distinct, are):
-    """Of a smaller cloud half of its points: tests/measurement/test_family_replicates.py."""
+    """Of a smaller cloud half of its points: tests/metrics/test_family_replicates.py."""
     assert bool(has_enough_points(find(filled(gaussian(distinct, WIDTH)), FEW))) == are
 
 

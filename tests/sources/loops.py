@@ -5,7 +5,7 @@ float64.
 import numpy as np
 
 from anisoscope.data import unigrams
-from anisoscope.metrics import registry
+from anisoscope.metrics import frequency, registry
 from anisoscope.metrics.frequency import TYPE_QUANTITIES
 from tests import (
     reference,
@@ -187,9 +187,9 @@ def slow_frequency(cloud, tokens, picks):
     binned = {"norm_by_frequency": norms, "centroid_distance_by_frequency": distances}
     for name, rows in binned.items():
         pairs = zip(rows, kept, strict=True)
-        found = [mean(row, bins, len(unigrams.BINS), keep) for row, keep in pairs]
+        found = [mean(row, bins, len(frequency.BINS), keep) for row, keep in pairs]
         values[name] = np.transpose(found)
-    for length in unigrams.LENGTHS:
+    for length in frequency.LENGTHS:
         types = unigrams.types(tokens // 8, length, KINDS_OF_TOKENS).ravel()[picks]
         logs = np.where(
             types < 0, 0, unigrams.log_frequency(TOKENS // 8, length, KINDS_OF_TOKENS)[types]
