@@ -79,7 +79,10 @@ def by_layer(
             select_values(own, quantity, show_null, place)
         along, others = _depth_and_others(values)
         if along is None:
-            raise ValueError(f"{quantity} has no layers in this table, which describes one matrix")
+            raise ValueError(
+                f"{quantity} has no layers in this table, which describes one matrix; "
+                "measure [x] for a table of layers"
+            )
         if len(others) > (not several):
             raise _wrong_dimensions(values, "layer or block, and for a single table one more,")
     spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN_ROLE, lines=lines)

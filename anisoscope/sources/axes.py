@@ -137,6 +137,11 @@ def find_order(
     if len(shape) == 3 and (in_list or (mask is not None and np.shape(mask) == shape[:2])):
         return TEXTS
     if len(shape) == 3:
+        if mask is not None:
+            raise ValueError(
+                f"mask has shape {np.shape(mask)}, vectors have shape {shape}; pass a mask of shape "
+                f"{shape[:2]} for (texts, tokens, width), or axes= for other orders"
+            )
         raise ValueError(
             f"vectors of shape {shape} may be (layers, points, width) or (texts, tokens, width); "
             f"{ASK}"

@@ -132,3 +132,11 @@ def test_a_process_forked_after_jax_started_says_so():
     os.waitpid(child, 0)
     with open(read) as said:
         assert "forked after JAX had started" in said.read()
+
+
+def test_a_mask_of_another_shape_than_texts_and_tokens_is_named():
+    vectors = np.ones((12, 20, 4), np.float32)
+    with pytest.raises(
+        ValueError, match=r"mask has shape \(12, 10\).* \(12, 20\) for \(texts, tokens"
+    ):
+        measure(vectors, mask=np.ones((12, 10), bool))
