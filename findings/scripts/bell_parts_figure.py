@@ -99,7 +99,7 @@ if __name__ == "__main__":
     heights = pd.read_csv(TABLES / "heights.csv")
     shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
     with style.context():
-        title = "One distance a layer predicts how high it stands, in any text and window"
+        title = "One distance a layer predicts how high SmolLM2 and Qwen2.5 stand, in other texts and windows"
         save_figure(draw_heights(heights), "bell_heights", title)
         title = "The first token leads in SmolLM2 and Qwen2.5, and not in Gemma"
         save_figure(draw_parts(shares), "bell_parts", title)
