@@ -171,7 +171,8 @@ def forest(table: pd.DataFrame, title: str = "Prespecified changes") -> Figure:
     ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
     look = {"color": INK, "linestyle": "none", "markersize": 4}
     marks = [Line2D([], [], label=word, **mark, **look) for word, mark in MARKS.items()]
-    figure.legend(handles=marks, loc="outside lower right", ncols=len(MARKS))
+    words = "verdict, after Holm's correction"
+    figure.legend(handles=marks, loc="outside lower right", ncols=len(MARKS), title=words)
     style.title(figure, title)
     return figure
 

@@ -43,7 +43,9 @@ def effects(frame: pd.DataFrame) -> Figure:
     for y, name in enumerate(rows):
         own = frame[frame["claim"].eq(name) & frame["reason"].isin(["", TOO_WIDE])]
         _draw_effects(ax, own.sort_values("effect"), -y)
-    titles = [CLAIMS[row].wording if row in CLAIMS else row.split(" (")[0] for row in rows]
+    heads = {row: row.split(" (")[0] for row in groups}
+    titles = [CLAIMS[row].wording if row in CLAIMS else heads[row] for row in rows]
+    titles = [title[:1].upper() + title[1:] for title in titles]
     style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
     label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
     ratio_axis(ax, 40, label)

@@ -117,7 +117,9 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
     panels[0].set_ylim(0, 1.02)
     panels[0].set_ylabel("anisotropy")
     figure.legend(*style.legend_entries(panels), loc="outside lower center", ncols=2)
-    style.title(figure, "What makes a decoder's bell")
+    style.title(
+        figure, "One token makes the bell of SmolLM2 and Qwen2.5, and a coordinate that of Gemma"
+    )
     return figure
 
 

@@ -76,7 +76,7 @@ def main() -> None:
     found = pd.DataFrame([{"model": name} | correlate(own) for name, own in frames.items()])
     joined_files.write_csv(found, MODELS / "sinks_over_depth.csv")
     with style.context():
-        title = "Sinks, the longest vector and the entropy of the spectrum, layer by layer"
+        title = "In decoders, where one vector grows long, the entropy of the spectrum falls"
         save_figure(draw(frames), "sinks_over_depth", title, NOTE)
     print(found.round(3).to_string(index=False))
 
