@@ -145,7 +145,7 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
         else:
             flags.DEFINE(SettingParser(kind), *flag)
     if len(rest := parse_words(values, argv)) > 1:
-        raise UserError(f"{rest[1]!r} is not a flag; see --help")
+        raise UserError(f"{rest[1]!r} is not a flag, nor the command measure; see --help")
     names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
     changes = {name: expand_home(values[f"config.{name}"].value) for name in names}
     for name in FOLDERS:

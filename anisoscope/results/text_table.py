@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import numbers
 import shutil
 
 import xarray as xr
@@ -27,6 +28,9 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
     Returns:
         Lines without a line break at the end. `twonn_excess` is the excess over a Gaussian cloud.
 
+    Raises:
+        ValueError: a width that is no whole number.
+
     >>> import numpy as np
     >>> from anisoscope import measure
     >>> layers = [*3 + np.random.default_rng(0).standard_normal((2, 128, 4))]
@@ -39,6 +43,10 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
     columns left out: 5
     """
     check_table(table)
+    if width is not None and not isinstance(width, numbers.Integral):
+        raise ValueError(
+            f"width is {width!r}; pass a number of characters; to_frame has each column"
+        )
     shown = select_columns(table)
     rows = next(iter(shown.values())).dims[1:]
     labels = [*itertools.product(*(table[dim].values.tolist() for dim in rows))]

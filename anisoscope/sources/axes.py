@@ -38,7 +38,7 @@ SYNONYMS = {  # dimensions of a DataArray, in the singular
 }
 ASK = (
     "say which: pass a list of layers, or axes=('layer', 'point', 'width') or "
-    "axes=('text', 'token', 'width')"
+    "axes=('text', 'token', 'width'), in a shell --axes=text,token,width"
 )
 
 

@@ -57,6 +57,8 @@ def test_text_has_a_row_for_each_layer_and_set_of_positions():
         mean, low, high = (f"{float(values.sel(statistic=x)):.2f}" for x in ("mean", "low", "high"))
         assert re.match(rf"{positions} +{layer} .* {mean} \[{low}, {high}\]", line.strip())
     assert lines[6].startswith("columns left out: ")
+    with pytest.raises(ValueError, match="to_frame has each column"):
+        to_text(table, ["anisotropy"])
 
 
 @pytest.mark.parametrize(
