@@ -101,14 +101,6 @@ def _decorrelated(x_PE: Array, distinct: Array) -> Array:
     return fall_back(few, lambda x_PE: jnp.linalg.qr(x_PE)[0], by_cholesky, x_PE)
 
 
-def permuted_clouds(resid_NWTD: Array, picks_P: Array, key: Array) -> Array:
-    """Select the same positions of other windows, (N, P, D); NaN where there is only one window."""
-    layers, windows, context, width = resid_NWTD.shape
-    picks_P = permuted(picks_P, windows, context, key)
-    clouds_NPD = resid_NWTD.reshape(layers, -1, width)[:, picks_P]
-    return clouds_NPD if windows > 1 else jnp.full_like(clouds_NPD, jnp.nan)
-
-
 def permuted(picks_P: Array, windows: int, context: int, key: Array) -> Array:
     """Index the same positions of other windows of the same batch.
 

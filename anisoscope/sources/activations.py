@@ -88,18 +88,15 @@ def _measure_positions(
     settings: MeasureConfig,
 ) -> dict[str, Values]:
     """Measure one set of positions of a batch, without the axes of both."""
-    windows, context = read_Z.resid_ZLBTD.shape[2:4]
+    context = read_Z.resid_ZLBTD.shape[3]
     key = batch_keys(settings.seed, settings.batches)[batch]
     folds, places = cut_runs(np.arange(len(picks_P)), settings.folds), np.divmod(picks_P, context)
     reference_clouds = ReferenceClouds(
         {name: _pick(x_LBTD[None], 0, picks_P) for name, x_LBTD in residuals.items()}, {}
     )
     if PERMUTED in settings.nulls:
-        order_P = np.asarray(_permuted(picks_P, windows, context, key))
-        clouds_NPD = _pick(read_Z.resid_ZLBTD, 0, order_P)
-        reference_clouds.nulls[PERMUTED] = (
-            clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
-        )
+        clouds_NPD = pick_permuted(read_Z.resid_ZLBTD, 0, picks_P, key)
+        reference_clouds.nulls[PERMUTED] = clouds_NPD
     lens = None
     if read_Z.unembedding is not None:
         lens = LensInput(read_Z.unembedding, np.ravel(read_Z.target_ZBT[0])[picks_P])
@@ -155,6 +152,13 @@ def input_names(settings: MeasureConfig) -> tuple[str, ...]:
 def batch_keys(seed: int | Array, batches: int) -> Array:
     """Make one random key of the null models for each batch."""
     return jax.random.split(jax.random.key(seed), batches)
+
+
+def pick_permuted(x_ZLBTD: Any, z: int, picks_P: np.ndarray, key: Array) -> Any:
+    """Pick the same positions of other windows, (N, P, D); NaN where there is only one window."""
+    windows, context = x_ZLBTD.shape[2:4]
+    clouds_NPD = _pick(x_ZLBTD, z, np.asarray(_permuted(picks_P, windows, context, key)))
+    return clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
 
 
 def _pick(x_ZLBTD: Any, z: int, picks_P: np.ndarray) -> Any:

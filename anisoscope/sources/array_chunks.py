@@ -291,7 +291,7 @@ def _replicates(name: str, metric: Metric, cloud_PD: np.ndarray, folds: Folds) -
 
 @jax.enable_x64(False)
 def _draw_null(cloud_PD: np.ndarray, seed: int) -> list[np.ndarray]:
-    """Draw Gaussian clouds of the same spectrum."""
+    """Draw Gaussian clouds of the same spectrum, for metrics of the user, which are no programs."""
     key, *keys = jax.random.split(cloud_keys(cloud_PD[None], seed)[0], 1 + DRAWS)
     factor = jax.jit(factor_covariance)(cloud_PD, key)
     return [np.asarray(jax.jit(gaussian)(factor, draw)) for draw in keys]

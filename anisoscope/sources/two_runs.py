@@ -11,10 +11,9 @@ import jax
 import numpy as np
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.engine import null_models
 from anisoscope.models.model_settings import describe_model
 from anisoscope.sources import two_models
-from anisoscope.sources.activations import batch_keys
+from anisoscope.sources.activations import batch_keys, pick_permuted
 from anisoscope.sources.evaluation_windows import Probe
 from anisoscope.sources.finished_run import OpenRun, open_finished_run
 from anisoscope.sources.paired_clouds import PairedClouds
@@ -51,7 +50,7 @@ def _read_runs(
         first_NXD, second_MXE = (x.reshape(len(x), -1, x.shape[-1]) for x in both)
         sets = []
         for picks_P in probe.picks_SGP[:, batch]:
-            permuted_NPD = np.asarray(null_models.permuted_clouds(both[0], picks_P, key))
+            permuted_NPD = pick_permuted(both[0][None], 0, picks_P, key)
             sets.append(PairedClouds(first_NXD[:, picks_P], second_MXE[:, picks_P], permuted_NPD))
         yield sets
 

@@ -85,7 +85,8 @@ def library_folder() -> tuple[str, str]:
 def _make_folder(cache: str) -> tuple[str, str]:
     """Create the folder of this kind of machine; return it, and why there is none.
 
-    A program that another process is writing is compiled anew, without JAX's warning.
+    A program that another process is writing is compiled anew, without JAX's warning: of all that
+    this module sets, only that filter outlasts a call of the library.
     """
     warnings.filterwarnings(
         "ignore", "Error (reading|writing) persistent compilation cache", UserWarning

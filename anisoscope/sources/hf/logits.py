@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from anisoscope.metrics.logit_lens import Unembedding, build_unembedding, logits
+from anisoscope.sources.array_checks import LENS_FAMILY
 from anisoscope.sources.hf.adapters import UNKNOWN, Adapter
 from anisoscope.sources.hf.extract import residual_stream, to_array
 from anisoscope.sources.hf.guards import CLOSE, NEXT_TOKEN, head_task, sees_later
 from anisoscope.sources.hf.load_model import PretrainedModel, find_module
 from anisoscope.utils.errors import UserError
 
-FAMILY = "logit_lens"
 # root mean squares: far above a norm's epsilon, and near the root of epsilon
 LARGE_LOGIT, SMALL_MOVE = 1e4, 1e-3
 
@@ -33,7 +33,7 @@ def make_unembedding(loaded: PretrainedModel) -> Unembedding:
     head = loaded.model.get_output_embeddings()
     after = find_module(loaded.base, loaded.adapter.final_projection)
     if head.weight.device.type == "meta":
-        what = f"{FAMILY} needs the unembedding in memory"
+        what = f"{LENS_FAMILY} needs the unembedding in memory"
         raise UserError(f"{what}; leave pretrained.device_map out")
     unembedding_VD = to_array(head.weight)
     bias_V = None if head.bias is None else to_array(head.bias)
@@ -55,14 +55,14 @@ def check_logits(loaded: PretrainedModel, unembedding: Unembedding, tokens_T: np
     name = loaded.class_name
     if sees_later(loaded, tokens_T):
         what = f"{name} sees the tokens that it is to predict"
-        raise UserError(f"{what}; leave the family {FAMILY} out")
+        raise UserError(f"{what}; leave the family {LENS_FAMILY} out")
     streams, output = residual_stream(loaded, tokens_T[None], loaded.model)
     expected_TV = to_array(output.logits[0])
     read_TV = np.asarray(logits(to_array(streams[-1][0]), unembedding))
     distance = np.abs(read_TV - expected_TV).max() / np.abs(expected_TV).max()
     if not distance <= CLOSE[loaded.attributes["computed_in"]]:
         what = f"{name}: final norm and unembedding differ from its logits by {distance:.2g}"
-        raise UserError(f"{what} of the largest; leave {FAMILY} out")
+        raise UserError(f"{what} of the largest; leave {LENS_FAMILY} out")
     return f"of the last layer the model's own logits to {distance:.0e}"
 
 

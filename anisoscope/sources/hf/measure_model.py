@@ -25,7 +25,7 @@ from anisoscope.config.pretrained_config import (
 from anisoscope.results import join
 from anisoscope.results.missing_names import as_table
 from anisoscope.sources import array_checks
-from anisoscope.sources.hf import guards, load_model, logits, separate_texts, token_windows
+from anisoscope.sources.hf import guards, load_model, separate_texts, token_windows
 from anisoscope.sources.hf.input_texts import Text, read_texts
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.memory_model import MEMORY, evaluation_mode, model_in_memory
@@ -126,7 +126,7 @@ def join_settings(
         raise UserError("pool=cls: pass special_tokens=True, which puts that token before a text")
     inputs, source, allowed = array_checks.VECTOR_INPUTS, "separate texts", CLOUD_NULLS
     if not separate:
-        inputs, source = (*inputs, *array_checks.HEAD_INPUTS, logits.FAMILY), "a model"
+        inputs, source = (*inputs, *array_checks.HEAD_INPUTS, array_checks.LENS_FAMILY), "a model"
         allowed = MODEL_NULLS
     everything = "all" in (families, *families)
     families = array_checks.choose_families(families, inputs, source=source)

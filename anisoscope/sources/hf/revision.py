@@ -18,6 +18,7 @@ from anisoscope.results import replicates_table
 from anisoscope.results.summary import CHOSEN
 from anisoscope.sources import activations
 from anisoscope.sources.activations import BatchActivations, input_names
+from anisoscope.sources.array_checks import LENS_FAMILY
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import choose_layers, clamp_coordinates, read_activations
@@ -49,7 +50,7 @@ class Plan(NamedTuple):
 
     @property
     def unembedding(self) -> bool:
-        return logits.FAMILY in self.measure.families
+        return LENS_FAMILY in self.measure.families
 
     @property
     def reported(self) -> bool:
@@ -85,9 +86,9 @@ def unmeasurable_families(
     if scores:  # queries and keys do not determine them
         reasons |= dict.fromkeys(HEAD_FAMILIES, scores)
     if reason := logits.missing_head(adapter, class_name):
-        reasons[logits.FAMILY] = reason
+        reasons[LENS_FAMILY] = reason
     if getattr(settings, "is_causal", True) is False:
-        reasons[logits.FAMILY] = f"{class_name} sees the token that it is to predict"
+        reasons[LENS_FAMILY] = f"{class_name} sees the token that it is to predict"
     if layers:
         reasons |= {name: f"{name} reads {what} too" for name, what in EVERY_LAYER.items()}
     if set(layers) == {0}:
@@ -119,7 +120,7 @@ def check_revision(plan: Plan, loaded: PretrainedModel) -> None:
         advice = "name a block, from 1 on, or leave the families of attention out"
         raise UserError(f"layers: the embedding has no attention; {advice}")
     if plan.unembedding and (reason := logits.missing_head(loaded.adapter, loaded.class_name)):
-        raise UserError(f"{reason}; leave the family {logits.FAMILY} out")
+        raise UserError(f"{reason}; leave the family {LENS_FAMILY} out")
 
 
 def check_distinct(digests: dict[int, str]) -> None:
@@ -271,7 +272,7 @@ def check_numbers(
         pattern, findings["attention"] = guards.check_attention(loaded, tokens_WT)
     if plan.unembedding:
         unembedding = logits.make_unembedding(loaded)
-        findings["logit_lens"] = logits.check_logits(loaded, unembedding, tokens_T)
+        findings[LENS_FAMILY] = logits.check_logits(loaded, unembedding, tokens_T)
     if not loaded.reads_text:
         return pattern, unembedding, findings | {"bits_per_byte": "not checked: it reads no text"}
     most = weights.max_bits_per_byte if last else np.inf  # early revisions have not learned yet
