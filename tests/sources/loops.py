@@ -125,7 +125,7 @@ def slow_spectra(cloud):
     values = {name: read(cloud) for name, read in SPECTRAL.items()}
     return values | {
         "anisotropy_without_top_coordinates": [
-            reference_spectrum.anisotropy(part) for part in without
+            reference_spectrum.anisotropy(part) if part.size else np.nan for part in without
         ]
     }
 
