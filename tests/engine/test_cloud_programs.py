@@ -83,3 +83,9 @@ def test_sizes_are_few_and_hold_a_point_more_or_less():
         fewest = sizes.fewest_points(size)
         assert sizes.padded_size(fewest) == sizes.padded_size(size) == size
         assert fewest == 2 or sizes.padded_size(fewest - 1) < size
+
+
+def test_the_compiler_has_the_options_that_halve_a_first_call():
+    """Where it lacks one, programs are compiled without them, which nobody would notice."""
+    if jax.default_backend() == "cpu":
+        jax.jit(lambda x: x + 1).lower(1.0).compile(compiler_options=programs.CPU_OPTIONS)
