@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from anisoscope.engine.intervals import clip, degrees_of_freedom, estimate, weight_replicates
+from anisoscope.engine.intervals import (
+    clip,
+    degrees_of_freedom,
+    estimate,
+    holm_of,
+    weight_replicates,
+)
 from anisoscope.sources.folds import section_count
 
 BATCHES, FOLDS, POINTS = 4, 8, 40
@@ -162,3 +168,11 @@ def test_an_interval_is_cut_at_the_ends_of_the_range_and_holds_the_mean():
 )
 def test_sections_are_whole_folds(folds, sections):
     assert section_count(folds) == sections
+
+
+@pytest.mark.parametrize(
+    ("at_once", "expected"),
+    [(3, [0.03, 0.04, 0.04]), (2, [0.02, 0.04, 0.04]), (1, [0.01, 0.02, 0.04])],
+)
+def test_no_p_is_multiplied_by_more_than_the_hypotheses_that_can_hold_together(at_once, expected):
+    np.testing.assert_allclose(holm_of(np.array([0.02, 0.01, 0.04]), at_once)[[1, 0, 2]], expected)
