@@ -118,7 +118,8 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
     panels[0].set_ylabel("anisotropy")
     figure.legend(*style.legend_entries(panels), loc="outside lower center", ncols=2)
     style.title(
-        figure, "One token makes the bell of SmolLM2 and Qwen2.5, and a coordinate that of Gemma"
+        figure,
+        "One token makes most of the bells; in Gemma it leaves one, which goes with a coordinate",
     )
     return figure
 
