@@ -24,10 +24,9 @@ SUMS = 4  # sums of coordinates with random signs: the first orders points, othe
 
 
 class Copies(NamedTuple):
-    """Copies of each point, itself included."""
+    """What each point is a copy of; itself, where no point before it is."""
 
     original_P: Int[Array, " P"]  # the first copy
-    copies_P: Int[Array, " P"]  # number of copies
     equal_P: Int[Array, " P"]  # the first point equal to this one in every coordinate
 
 
@@ -61,8 +60,7 @@ def copies(cloud_PD: Points, valid_P: Bool[AnyArray, " P"] | None = None) -> Cop
     equal_P = jnp.where(valid_P, equal_P, jnp.arange(points))  # valid ones come first
     first_P = (equal_P == jnp.arange(points)) & (norm_P < jnp.inf) & valid_P
     original_P = _join(cloud_PD, norm_P, sum_PG, first_P)[equal_P]
-    copies_P = jnp.zeros_like(original_P).at[original_P].add(valid_P)
-    return Copies(original_P, copies_P[original_P], equal_P)
+    return Copies(original_P, equal_P)
 
 
 def _equal(hash_P2: UInt[Array, "P 2"]) -> Int[Array, " P"]:

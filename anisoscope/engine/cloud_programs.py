@@ -112,9 +112,7 @@ def factor_cloud(x_PD: Array, labels: Labels, found: Copies, key: Array, number:
 def draw_cloud(factor: Spread, key: Array, number: Array, draw: Array) -> tuple[Array, Copies]:
     """Draw a Gaussian cloud, which has copies where the cloud has, and in no digit apart."""
     key = jax.random.fold_in(jax.random.fold_in(key, number), draw)
-    original_P = factor.original_P
-    copies_P = jax.numpy.zeros_like(original_P).at[original_P].add(1)[original_P]
-    return gaussian(factor, key), Copies(original_P, copies_P, original_P)
+    return gaussian(factor, key), Copies(factor.original_P, factor.original_P)
 
 
 class ReferenceClouds(NamedTuple):
