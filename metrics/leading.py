@@ -188,7 +188,7 @@ LEADING_QUANTITIES = {
         "the anisotropy",
     ),
     "first_token_variance_share_by_norm": share(
-        "that share, expected from the norms alone",
+        "share of the first token, expected from the norms alone",
         "f r^2 / (1 + f r^2), r^2 = E |x_first|^2 / E |x_other|^2: first tokens equal, the rest "
         "about 0",
     ),

@@ -421,7 +421,7 @@ SPECTRUM_QUANTITIES = {
     ),
     "alpha_req_r2": share(
         "R^2 of the power law",
-        "R^2 of that line",
+        "R^2 of the line of alpha_req",
         **POWER_LAW,
         read=lambda spectra: read_alpha_req(spectra).r2,
     ),
