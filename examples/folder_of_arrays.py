@@ -1,10 +1,10 @@
-"""A source of your own: a folder of step_<n>.npy, activations (layers, windows, T, width) of each
-step of a training.
+"""Measure a source of your own: a folder of step_<n>.npy, the activations (layers, windows, T,
+width) of each training step.
 
     python -m examples.folder_of_arrays ARRAYS TABLES
 
-measures every step into TABLES/measurements and joins them: results.nc, results.csv. What is there
-already stays.
+measures every step into TABLES/measurements, and joins them in results.nc and results.csv. Tables
+that exist already are kept.
 """
 
 import dataclasses
