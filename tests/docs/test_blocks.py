@@ -8,7 +8,6 @@ import pydoc
 import re
 from unittest import SkipTest
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -48,24 +47,12 @@ def checkout(tmp_path_factory):
 
 def names() -> dict:
     """What documents call the reader's own things."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(512, 16)).astype(np.float32)
-    queries, keys = rng.normal(size=(2, 2, 2, 16, 8, 4))
+    x = np.random.default_rng(0).normal(size=(512, 16)).astype(np.float32)
     return {
-        "x": x,
-        "y": np.tanh(x),
         "layers": [x, np.tanh(x)],
         "sentence_of_each": np.arange(512) // 8,
-        "queries": queries,
-        "keys": keys,
-        "batch": rng.normal(size=(64, 8, 16)).astype(np.float32),
-        "mask": np.ones((64, 8), bool),
-        "tokens": rng.integers(0, 9, (64, 8)),
-        "checkpoints": [rng.normal(size=(9, 16))],
-        "texts": ["a text"],
         "cache": {f"blocks.{n}.hook_resid_post": x.reshape(32, 16, 16) for n in range(2)},
         "torch": None,  # tests/sources/hf/test_pages_in_torch.py has it
-        "function": lambda params, tokens: jnp.stack([params[tokens], jnp.tanh(params[tokens])]),
     }
 
 
