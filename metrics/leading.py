@@ -21,6 +21,7 @@ from anisoscope.metrics.quantity import (
 )
 from anisoscope.metrics.resampling import Cloud
 
+MASSIVE_RATIO = 10.0  # times the median norm: a longer vector is massive
 SHARE_REMOVED = 100  # the longest of so many vectors is removed
 LONGEST_LEFT_OUT = ("longest of each window", "longest 1 %")
 BY_WITHOUT = ("layer", "without")
@@ -110,6 +111,12 @@ def lower_median(x_P: Float[Array, " P"], valid_P: Bool[Array, " P"] | None = No
     valid_P = jnp.ones(x_P.size, bool) if valid_P is None else valid_P
     sorted_P = jnp.sort(jnp.where(valid_P, x_P, jnp.inf), stable=False)
     return sorted_P[(valid_P.sum() - 1) // 2]
+
+
+def is_massive(norm_P: Float[AnyArray, " P"]) -> Bool[Array, " P"]:
+    """Mark the norms of a cloud above MASSIVE_RATIO times their median (the lower of two medians)."""
+    norm_P = jnp.asarray(norm_P)
+    return norm_P > MASSIVE_RATIO * lower_median(norm_P)
 
 
 class Direction(NamedTuple):

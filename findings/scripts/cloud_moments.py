@@ -1,8 +1,7 @@
 """Leading shares of any part of a layer's vectors, coordinates and mean, with intervals over windows.
 
-A vector is massive where its norm exceeds MASSIVE times the (lower) median norm of its cloud. As in
-the package, the shares without a fold of windows follow to first order from one eigenvector. NumPy in
-float64.
+Which vectors are massive the package decides (metrics/leading.py), here for each layer by itself. As
+there, the shares without a fold of windows follow to first order from one eigenvector. NumPy in float64.
 
 Letters: J folds of whole windows, R replicates (all windows, then without each fold), W windows; the
 others are those of docs/reference/letters.md.
@@ -10,14 +9,12 @@ others are those of docs/reference/letters.md.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 import scipy.sparse.linalg
 
 from anisoscope.engine.intervals import estimate
-from anisoscope.metrics.leading import lower_median
+from anisoscope.metrics.leading import is_massive
 
-MASSIVE = 10  # times the median norm; docs/reference/glossary.md
 FOLDS = 8
 
 
@@ -32,9 +29,8 @@ class Part(NamedTuple):
 
 
 def massive(cloud_PD: np.ndarray) -> np.ndarray:
-    """Mark the vectors whose norm exceeds MASSIVE times the median norm."""
-    norm_P = np.linalg.norm(cloud_PD, axis=1)
-    return norm_P > MASSIVE * float(lower_median(jnp.asarray(norm_P, jnp.float32)))
+    """Mark the massive vectors of a cloud, by norms in float32."""
+    return np.asarray(is_massive(np.linalg.norm(cloud_PD, axis=1).astype(np.float32)))
 
 
 def make_part(x_WTD: np.ndarray, left_WT: np.ndarray) -> Part:
