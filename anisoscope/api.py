@@ -45,6 +45,7 @@ def measure_model(
     batch_size: int = 8,
     padding: Literal["left", "right"] | None = None,
     pool: str | Sequence[str] = (),
+    without_massive: bool = False,
     quiet: bool = False,
 ) -> xr.Dataset:
     """Measure a transformer's residual stream while it reads a text.
@@ -80,12 +81,15 @@ def measure_model(
             texts. They are padded only where that changes no vector: both sides are the same.
         pool: "mean", "last", "cls" or several of these: also measure one vector for each separate
             text.
+        without_massive: measure also without the tokens that are massive in any layer that is read:
+            longer than ten times the median norm there. `massive_vectors` counts them by layer.
         quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
     Returns:
         A Dataset like that of `measure`, with the dimension positions: "all"; "without_first_token"
-        (of every window or text); with special tokens "without_special"; and each of `pool`. `.attrs`
-        have the model, text, windows, checks, and versions of the libraries.
+        (of every window or text); with special tokens "without_special"; "without_massive" where
+        that is set; and each of `pool`. `.attrs` have the model, text, windows, checks, and
+        versions of the libraries.
 
     Warns:
         UserWarning: the model predicts the text worse than the frequencies of its tokens do. Not
@@ -114,6 +118,7 @@ def measure_model(
         "pretrained.batch_size": batch_size,
         "measure.points": points,
         "measure.batches": batches,
+        "measure.without_massive": bool(without_massive),
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):

@@ -30,11 +30,14 @@ FILE_FLAGS: dict[str, tuple[Any, str]] = {
     "folds": (8, "Folds of whole clusters that are resampled for intervals; 1: no intervals."),
     "num_chunks": (1, "Parts to measure one after another, if not all points fit into memory."),
     "search_among": (SEARCHED, "Neighbors are searched among at most about this many points."),
+    "without_massive": (False, "Measure also without points that are massive in any layer."),
     "seed": (0, "Random seed of folds and null models."),
     "out": (None, "New file for the whole table: .csv, .json, or .nc (NetCDF)."),
     "help": (False, "Show these flags."),
 }
-OPTIONS = ("families", "nulls", "folds", "num_chunks", "search_among", "seed")
+OPTIONS = (
+    *("families", "nulls", "folds", "num_chunks", "search_among", "without_massive", "seed"),
+)
 SUFFIXES = (".csv", ".json", ".nc")
 STOPPED = "interrupted; nothing was written"
 

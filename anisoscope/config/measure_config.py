@@ -38,6 +38,9 @@ class MeasureConfig:
         nonempty=True,
     )
     nulls: tuple[str, ...] = setting(NULLS, "null models to compare values with", choices=NULLS)
+    without_massive: bool = setting(
+        False, "measure also without the tokens whose vectors are massive in any layer"
+    )
     masked: bool = setting(False, "objective=masked: mask the measured windows as in training")
     hook_points: tuple[str, ...] = setting(
         (), "other activations to measure in every block", choices=HOOK_POINTS

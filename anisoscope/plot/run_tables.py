@@ -24,6 +24,7 @@ POSITION_LABELS = {
     "all": "all positions",
     "without_first_token": "without the first token",
     "without_special": "without special tokens",
+    "without_massive": "without massive vectors",
 }
 NULLS_IN_FIGURES = {  # those with columns in figures; tables may have others
     "gaussian": "Gaussian cloud,\nsame spectrum",

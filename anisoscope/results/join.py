@@ -11,7 +11,7 @@ import xarray as xr
 from anisoscope.metrics.registry import FAMILIES, find_family, quantities
 from anisoscope.results import joined_files
 from anisoscope.results.frame import NOISE_FLOOR, tidy
-from anisoscope.results.replicates_table import BEFORE
+from anisoscope.results.replicates_table import BEFORE, MASSIVE_COUNTS
 from anisoscope.results.summary import block_average, over_heads, summarize_checkpoint
 from anisoscope.utils.errors import UserError
 
@@ -59,6 +59,10 @@ def join_steps(
     if "comparison" in families and compared:
         steps = [int(table.get(BEFORE, -1)) for table in raw.values()]
         results[BEFORE] = "step", steps, compared[0].attrs
+    for name in MASSIVE_COUNTS:
+        counts = [table[name] for table in raw.values() if name in table]
+        if counts:
+            results[name] = xr.concat(counts, "step", combine_attrs="override").variable
     return results, batches
 
 

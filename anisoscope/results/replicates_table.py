@@ -12,6 +12,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import CLOUD_NULLS
+from anisoscope.metrics.leading import MASSIVE_RATIO
 from anisoscope.metrics.quantity import MEASURED, PERMUTED
 from anisoscope.metrics.registry import (
     FAMILIES,
@@ -24,6 +25,8 @@ from anisoscope.metrics.registry import (
 Arrays = dict[str, np.ndarray]  # arrays of one cloud, by quantity
 
 UNTRAINED = "untrained"  # a null model that is not a cloud: the table of step 0
+# the variables of `add_massive`: massive vectors of each layer, and tokens left out for them
+MASSIVE_COUNTS = ("massive_vectors", "massive_tokens")
 BEFORE = "previous_step"  # the checkpoint that the family comparison compares with
 CLOUDS = (
     MEASURED,
@@ -55,6 +58,23 @@ def build_table(
     labels = {"step": step, "cloud": clouds, "positions": list(positions)} | places(dataset.sizes)
     present = ("step", "depth", *dataset.sizes)
     return dataset.assign_coords({name: x for name, x in labels.items() if name in present})
+
+
+def add_massive(table: xr.Dataset, massive: Iterable[np.ndarray]) -> xr.Dataset:
+    """Add how many vectors are massive in each layer, from marks (layer, point) of each batch."""
+    massive_LP = np.concatenate([*massive], axis=1)
+    layers, points = massive_LP.shape
+    labels = {} if "layer" in table.coords else {"layer": np.arange(layers)}
+    words = (
+        f"vectors longer than {MASSIVE_RATIO:g} times the median norm of their layer, of {points}",
+        f"tokens with such a vector in any layer, of {points}: left out of the set without_massive",
+    )
+    values = (("layer", massive_LP.sum(axis=1)), ((), massive_LP.any(axis=0).sum()))
+    counts = {
+        name: (*value, {"long_name": long_name, "units": "1"})
+        for name, value, long_name in zip(MASSIVE_COUNTS, values, words, strict=True)
+    }
+    return table.assign(counts).assign_coords(labels)
 
 
 def places(sizes: Mapping[Hashable, int]) -> dict:

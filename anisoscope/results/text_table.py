@@ -8,7 +8,7 @@ import shutil
 import xarray as xr
 
 from anisoscope.config.measure_config import GAUSSIAN
-from anisoscope.results.frame import check_table
+from anisoscope.results.frame import check_table, values_of
 from anisoscope.results.summary import NULL, excess_name
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
@@ -69,9 +69,8 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
 
 def select_columns(table: xr.Dataset) -> dict[str, xr.DataArray]:
     """Select mean and ends of the interval of each quantity with the dimensions of the first."""
-    excesses = {str(name) for name in table.data_vars if str(name).endswith(excess_name(""))}
     order = [name for name in FIRST if name in table]
-    order += [str(name) for name in table.data_vars if name not in {*order, *excesses}]
+    order += [name for name in values_of(table) if name not in order]
     shown: dict[str, xr.DataArray] = {}
     for name in order:
         values = table[name].sel(statistic=["mean", "low", "high"])

@@ -21,6 +21,7 @@ from anisoscope.metrics.quantity import MEASURED, PERMUTED, Values
 from anisoscope.metrics.registry import FAMILIES, select_kind
 from anisoscope.metrics.resampling import TokenPositions, Types
 from anisoscope.sources.folds import cut_runs
+from anisoscope.sources.massive_tokens import Choice, MassiveTokens, choose_others
 from anisoscope.utils import mesh
 
 INPUTS = (MEASURED, "shuffled")  # the windows, and the same characters in random order
@@ -50,6 +51,7 @@ def measure_batch(
     picks_SP: np.ndarray,
     visible_STT: np.ndarray,
     settings: MeasureConfig,
+    massive: MassiveTokens | None = None,
 ) -> dict[str, Values]:
     """Measure one batch of windows, {sample: {quantity: (1, positions, *dims, R)}} in NumPy.
 
@@ -61,15 +63,18 @@ def measure_batch(
         picks_SP: positions in the windows, fold after fold of whole windows, equally many per fold.
         visible_STT: which key (column) each query sees, by set of positions.
         settings: what to measure; ValueError where the arguments do not fit.
+        massive: the massive tokens of these inputs, for a last set without them.
     """
     _check(read_Z, picks_SP, settings)
+    inputs = len(read_Z.resid_ZLBTD)
+    sets = [[Choice(*chosen)] * inputs for chosen in zip(picks_SP, visible_STT, strict=True)]
+    if massive is not None:
+        sets.append([*choose_others(massive, visible_STT[0], settings.points)])
 
     def measure_set(s: int) -> dict[str, Values]:
-        return _measure_positions(
-            read_Z, reference_clouds, picks_SP[s], visible_STT[s], batch, settings
-        )
+        return _measure_positions(read_Z, reference_clouds, sets[s], batch, settings)
 
-    parts = mesh.map_over_devices(measure_set, len(picks_SP))
+    parts = mesh.map_over_devices(measure_set, len(sets))
     return jax.tree.map(lambda *values: np.stack(values)[None], *parts)
 
 
@@ -82,20 +87,19 @@ def join_batches(batches: list[dict[str, Values]]) -> dict[str, Values]:
 def _measure_positions(
     read_Z: BatchActivations,
     residuals: dict[str, Any],
-    picks_P: np.ndarray,
-    visible_TT: np.ndarray,
+    chosen: list[Choice],
     batch: int,
     settings: MeasureConfig,
 ) -> dict[str, Values]:
-    """Measure one set of positions of a batch, without the axes of both."""
-    context = read_Z.resid_ZLBTD.shape[3]
+    """Measure one set of positions of a batch, chosen in each input, without the axes of both."""
+    context, picks_P = read_Z.resid_ZLBTD.shape[3], chosen[0].picks_P
     key = batch_keys(settings.seed, settings.batches)[batch]
-    folds, places = cut_runs(np.arange(len(picks_P)), settings.folds), np.divmod(picks_P, context)
+    folds = cut_runs(np.arange(len(picks_P)), settings.folds)
     reference_clouds = ReferenceClouds(
         {name: _pick(x_LBTD[None], 0, picks_P) for name, x_LBTD in residuals.items()}, {}
     )
     if PERMUTED in settings.nulls:
-        clouds_NPD = pick_permuted(read_Z.resid_ZLBTD, 0, picks_P, key)
+        clouds_NPD = pick_permuted(read_Z.resid_ZLBTD, 0, picks_P, key, chosen[0].massive_P)
         reference_clouds.nulls[PERMUTED] = clouds_NPD
     lens = None
     if read_Z.unembedding is not None:
@@ -104,17 +108,15 @@ def _measure_positions(
     values = {}
     kinds = {FAMILIES[name].kind for name in settings.families}
     for z, name in enumerate(input_names(settings)):
-        values[name] = {}
+        values[name], picks_P = {}, chosen[z].picks_P
         if heads:
-            values[name] |= _measure_input_heads(
-                read_Z, z, picks_P, visible_TT, heads, settings.folds
-            )
+            values[name] |= _measure_input_heads(read_Z, z, chosen[z], heads, settings.folds)
         if not kinds & {"cloud", *(() if z else ("layers", "logit_lens"))}:
             continue
-        types = jax.tree.map(lambda x_Z, z=z: x_Z[z][..., picks_P], read_Z.types_Z)
+        types = jax.tree.map(lambda x_Z, z=z: x_Z[z][..., chosen[z].picks_P], read_Z.types_Z)
         found = measure_clouds(
             _pick(read_Z.resid_ZLBTD, z, picks_P),
-            lay_out(folds, TokenPositions(*places), types=types, exact=True),
+            lay_out(folds, TokenPositions(*np.divmod(picks_P, context)), types=types, exact=True),
             folds,
             Selection(settings.families, () if z else settings.nulls),
             key,
@@ -132,14 +134,13 @@ def _measure_positions(
 def _measure_input_heads(
     read_Z: BatchActivations,
     z: int,
-    picks_P: np.ndarray,
-    visible_TT: np.ndarray,
+    chosen: Choice,
     families: tuple[str, ...],
     folds: int,
 ) -> Values:
     """Measure the queries and keys of an input."""
     q_NBTHK, k_NBTHK = (x_ZNBTHK[z] for x_ZNBTHK in (read_Z.q_ZNBTHK, read_Z.k_ZNBTHK))
-    heads = Heads(q_NBTHK, k_NBTHK, picks_P, visible_TT, read_Z.bias_NHTT)
+    heads = Heads(q_NBTHK, k_NBTHK, chosen.picks_P, chosen.visible, read_Z.bias_NHTT)
     windows = cut_runs(np.arange(q_NBTHK.shape[1]), folds)
     return measure_all_heads(heads, windows, families, lambda takes: None)
 
@@ -154,10 +155,21 @@ def batch_keys(seed: int | Array, batches: int) -> Array:
     return jax.random.split(jax.random.key(seed), batches)
 
 
-def pick_permuted(x_ZLBTD: Any, z: int, picks_P: np.ndarray, key: Array) -> Any:
-    """Pick the same positions of other windows, (N, P, D); NaN where there is only one window."""
+def pick_permuted(
+    x_ZLBTD: Any, z: int, picks_P: np.ndarray, key: Array, massive_P: np.ndarray | None = None
+) -> Any:
+    """Pick the same positions of other windows, (N, P, D); NaN where there is only one window.
+
+    Where a position is massive there, the next window takes its place.
+    """
     windows, context = x_ZLBTD.shape[2:4]
-    clouds_NPD = _pick(x_ZLBTD, z, np.asarray(_permuted(picks_P, windows, context, key)))
+    other_P = np.asarray(_permuted(picks_P, windows, context, key))
+    for _ in range(0 if massive_P is None else windows - 2):
+        if not massive_P[other_P].any():
+            break
+        next_P = np.asarray(_permuted(other_P, windows, context, key))
+        other_P = np.where(massive_P[other_P], next_P, other_P)
+    clouds_NPD = _pick(x_ZLBTD, z, other_P)
     return clouds_NPD if windows > 1 else clouds_NPD * np.float32(np.nan)
 
 

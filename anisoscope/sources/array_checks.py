@@ -24,12 +24,14 @@ from anisoscope.metrics.convert import (
 )
 from anisoscope.metrics.registry import FAMILIES
 from anisoscope.sources.axes import find_tokens, is_named, split_layers, take_tokens
-from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.evaluation_windows import POSITION_SETS, WITHOUT_MASSIVE
+from anisoscope.sources.massive_tokens import find_massive
 from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
 LENS_FAMILY = "logit_lens"  # the family that maps every layer to logits
 FEWEST_POINTS = 8  # points
+ROWS = 2**16  # vectors read at a time to find massive ones
 
 VectorsLike = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 
@@ -43,7 +45,7 @@ class Vectors(NamedTuple):
     single: bool = False  # one matrix, no list of layers
     names: list[str] | None = None  # of the layers, where they were a dict
     texts: tuple[int, int] | None = None  # (texts, tokens), where the points are tokens of texts
-    row_P: np.ndarray | slice | None = None  # of texts: the number of each point's position
+    row_P: np.ndarray | slice | None = None  # number of each point's position, among all; None: all
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -67,11 +69,36 @@ class Vectors(NamedTuple):
                 f"texts have {len(keep_P)} tokens without their first ones, and {FEWEST_POINTS} are "
                 "needed; pass layers (points, width), and clusters"
             )
-        rows = np.arange(len(self.time_P)) if isinstance(self.row_P, slice) else self.row_P
+        return self.take(keep_P)
+
+    def find_massive(self) -> np.ndarray:
+        """Mark the vectors that are massive in each layer, (L, P)."""
+        starts = range(0, self.shape[0], ROWS)
+        return find_massive(
+            (as_vectors(x[start : start + ROWS], f"vectors of layer {n}") for start in starts)
+            for n, x in enumerate(self.layers)
+        )
+
+    def without_massive(self, massive_LP: np.ndarray) -> "Vectors":
+        """Leave out the points that are massive in any layer."""
+        keep_P = np.flatnonzero(~massive_LP.any(axis=0))
+        if len(keep_P) < FEWEST_POINTS:
+            raise ValueError(
+                f"vectors have {len(keep_P)} points that are massive in no layer, and "
+                f"{FEWEST_POINTS} are needed; leave without_massive out"
+            )
+        return self if len(keep_P) == massive_LP.shape[1] else self.take(keep_P)
+
+    def take(self, keep_P: np.ndarray) -> "Vectors":
+        """Keep these points alone."""
+        cluster_P, time_P = (
+            None if x is None else x[keep_P] for x in (self.cluster_P, self.time_P)
+        )
+        rows = np.arange(self.shape[0]) if not isinstance(self.row_P, np.ndarray) else self.row_P
         return self._replace(
             layers=[x[keep_P] for x in self.layers],
-            cluster_P=np.unique(self.cluster_P[keep_P], return_inverse=True)[1],
-            time_P=self.time_P[keep_P],
+            cluster_P=None if cluster_P is None else np.unique(cluster_P, return_inverse=True)[1],
+            time_P=time_P,
             row_P=rows[keep_P],
         )
 
@@ -277,11 +304,17 @@ def check_texts(vectors: Vectors, folds: int) -> None:
         raise ValueError("there is one text; pass more, or folds=1 for values without intervals")
 
 
-def position_sets(vectors: Vectors) -> dict[str, Vectors]:
-    """Return the sets of positions that are measured: of texts, also without their first tokens."""
-    if vectors.texts is None:
-        return {POSITION_SETS[0]: vectors}
-    return dict(zip(POSITION_SETS, (vectors, vectors.without_first_token()), strict=True))
+def position_sets(vectors: Vectors, massive_LP: np.ndarray | None = None) -> dict[str, Vectors]:
+    """Return the sets of positions that are measured: of texts, also without their first tokens.
+
+    With marks of massive vectors, also without the points that are massive in any layer.
+    """
+    sets = {POSITION_SETS[0]: vectors}
+    if vectors.texts is not None:
+        sets[POSITION_SETS[1]] = vectors.without_first_token()
+    if massive_LP is not None:
+        sets[WITHOUT_MASSIVE] = vectors.without_massive(massive_LP)
+    return sets
 
 
 def choose_names(names: Sequence[str] | None, vectors: Vectors) -> Sequence[str] | None:

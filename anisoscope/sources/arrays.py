@@ -30,6 +30,7 @@ from anisoscope.metrics.resampling import TokenPositions
 from anisoscope.results import replicates_table
 from anisoscope.results.frame import values_of
 from anisoscope.results.missing_names import as_table
+from anisoscope.results.replicates_table import add_massive
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
@@ -55,6 +56,7 @@ def measure(
     folds: int = 8,
     num_chunks: int = 1,
     search_among: int | None = SEARCHED,
+    without_massive: bool = False,
     seed: int = 0,
     metrics: Mapping[str, Callable[[np.ndarray], float]] | None = None,
     quiet: bool = False,
@@ -91,6 +93,8 @@ def measure(
             fit into memory. Values are means over chunks, each with the points of one chunk.
         search_among: of more points neighbors are searched among about so many, drawn in whole
             clusters: `attrs["neighbors_among"]`. None: among all, in time as the square of points.
+        without_massive: measure also without the points that are massive in any layer: longer than
+            ten times the median norm there. `massive_vectors` counts them by layer.
         seed: random seed of the folds and the null models.
         metrics: your own functions of a cloud (points, width) in float32, by name. Each returns a
             number, which gets an interval and an excess over "gaussian".
@@ -99,7 +103,8 @@ def measure(
     Returns:
         A Dataset with a variable for each quantity and the dimensions (statistic, layer, …),
         without layer where x is one layer; statistic is "mean", "low", "high" or "std". Of texts
-        it has a dimension `positions` too: "all", and "without_first_token" of each text.
+        it has a dimension `positions` too: "all", and "without_first_token" of each text; and
+        "without_massive" where that is set.
         `<quantity>_excess` has a dimension `null`: value minus that null model. `.attrs` of a
         variable have its formula, units and source. NaN: there are too few points for it.
 
@@ -135,8 +140,8 @@ def measure(
         array_checks.check_texts(vectors, settings.folds)
         array_chunks.check_metrics(metrics or {})
         check_searched(search_among)
-        tables = {}
-        for positions, points in array_checks.position_sets(vectors).items():
+        tables, massive_LP = {}, vectors.find_massive() if without_massive else None
+        for positions, points in array_checks.position_sets(vectors, massive_LP).items():
             lens = read_lens(unembedding, targets, points)
             cuts = num_chunks, settings.folds, settings.seed, search_among
             chunks = cut_chunks(points, *cuts)
@@ -146,7 +151,8 @@ def measure(
                 table = array_chunks.add_metrics(table, metrics, points.layers, chunks, settings)
             warn_of_missing(table, points.layers, chunks)
             tables[positions] = table
-        table = join_positions(tables) if vectors.texts else table
+        table = join_positions(tables) if len(tables) > 1 else table
+        table = table if massive_LP is None else add_massive(table, [massive_LP])
         table = table.isel(layer=0).drop_vars(["layer", "depth"]) if vectors.single else table
         return as_table(table)
 

@@ -1,19 +1,21 @@
 """Draw the validation windows to measure, and the positions that make up each cloud.
 
-Letters: G batches of windows, S sets of positions, Z inputs of a batch: its windows, and shuffled
-ones.
+Letters: G batches of windows, S sets of positions, M positions of a fold, Z inputs of a batch: its
+windows, and shuffled ones.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
+from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.data import unigrams
 from anisoscope.metrics import frequency
 from anisoscope.metrics.resampling import Types
 from anisoscope.utils.errors import SettingError
 
 POSITION_SETS = ("all", "without_first_token")  # every quantity is measured on both
+WITHOUT_MASSIVE = "without_massive"  # the last set, on request: measure.without_massive
 
 
 class Probe(NamedTuple):
@@ -31,6 +33,13 @@ class Probe(NamedTuple):
     types: Types | None = None
     # int32, the token to predict at each position, -1: none; None: the next token of the window
     target_GZWT: np.ndarray | None = None
+    # int32, the positions of each fold in the random order in which they are picked
+    order_GJM: np.ndarray | None = None
+
+
+def add_massive_set(sets: tuple[str, ...], measure: MeasureConfig) -> tuple[str, ...]:
+    """Add the set without massive vectors to these sets of positions where it is measured."""
+    return (*sets, WITHOUT_MASSIVE) if measure.without_massive else sets
 
 
 def make_probe(
@@ -68,15 +77,17 @@ def make_probe(
     tokens_GWT = valid_tokens_N[starts_GW[:, :, None] + np.arange(context)].astype(np.int32)
     picks_SGP = np.empty((len(POSITION_SETS), batches, points), np.int32)
     positions = windows // folds * context  # positions of a fold
+    order_GJM = np.empty((batches, folds, positions), np.int32)
     for batch in range(batches):
         for fold in range(folds):
             shuffled = rng.permutation(positions)
+            order_GJM[batch, fold] = fold * positions + shuffled
             chosen = slice(fold * share, (fold + 1) * share)
             for number, allowed in enumerate((shuffled, shuffled[shuffled % context != 0])):
                 picks_SGP[number, batch, chosen] = fold * positions + allowed[:share]
     shuffled_GN = rng.permuted(tokens_GWT.reshape(batches, -1), axis=1)
     shuffled_GWT = shuffled_GN.reshape(tokens_GWT.shape)
-    return Probe(tokens_GWT, shuffled_GWT, picks_SGP)
+    return Probe(tokens_GWT, shuffled_GWT, picks_SGP, order_GJM=order_GJM)
 
 
 def add_types(probe: Probe, train_tokens_N: np.ndarray, vocab_size: int) -> Probe:

@@ -1,6 +1,6 @@
 """Read the checkpoints of a run by one compiled forward pass, and measure what it reads.
 
-Letters: G batches of windows, S sets of positions, Z inputs of a batch.
+Letters: G batches of windows, S sets of positions, M positions of a fold, Z inputs of a batch.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from anisoscope.models.masks import list_unused_settings, visible_keys
 from anisoscope.sources import activations
 from anisoscope.sources.activations import BatchActivations
 from anisoscope.sources.evaluation_windows import POSITION_SETS, Probe, add_types, make_probe
+from anisoscope.sources.massive_tokens import find_massive_tokens
 from anisoscope.training.objective import OBJECTIVES, make_batch
 from anisoscope.utils import mesh
 from anisoscope.utils.settings import replace
@@ -43,7 +44,9 @@ def draw_probe(config: Config, corpus: Corpus) -> Probe:
             parts = [mask_as_in_training(config, corpus, tokens_GWT) for tokens_GWT, _ in parts]
         (tokens_GWT, target_GWT), (shuffled_GWT, shuffled_target_GWT) = parts
         target_GZWT = np.stack([target_GWT, shuffled_target_GWT], axis=1)
-        probe = Probe(tokens_GWT, shuffled_GWT, probe.picks_SGP, probe.types, target_GZWT)
+        probe = probe._replace(
+            tokens_GWT=tokens_GWT, shuffled_GWT=shuffled_GWT, target_GZWT=target_GZWT
+        )
     if config.model.same_first:  # as such a model reads them; the first character is never a target
         for tokens_GWT in (probe.tokens_GWT, probe.shuffled_GWT):
             tokens_GWT[..., 0] = corpus.mask_token
@@ -80,9 +83,10 @@ class RunProgram:
 
     def measure(
         self, params: dict, references: dict[str, dict], hook_point: int = 0
-    ) -> dict[str, Values]:
+    ) -> tuple[dict[str, Values], list[np.ndarray]]:
         """Measure a checkpoint, {sample: {quantity: (batch, positions, …, R)}}.
 
+        Also return which vectors of each batch are massive, (L, P), with `measure.without_massive`.
         `references` are the parameters to compare with, by the names in `OTHERS`. Where the program
         measures hook points, this is the number of one.
         """
@@ -92,21 +96,24 @@ class RunProgram:
         visible_STT = np.stack([self.visible_TT, self.visible_TT & first_TT])
         params, references = place_params(self.config, (params, references))
 
-        def measure_batch(g: int) -> dict[str, Values]:
+        def measure_batch(g: int) -> tuple[dict[str, Values], np.ndarray | None]:
             read_Z = self._read(params, g, hook_point)
             reference_clouds = {
                 name: self._forward(other, self.probe.tokens_GWT[g][None])[0][0]
                 for name, other in references.items()
             }
-            picks_SP = self.probe.picks_SGP[:, g]
-            return activations.measure_batch(
-                g, read_Z, reference_clouds, picks_SP, visible_STT, settings
+            picks_SP, massive = self.probe.picks_SGP[:, g], None
+            if settings.without_massive:
+                massive = find_massive_tokens(read_Z.resid_ZLBTD, self.probe.order_GJM[g])
+            values = activations.measure_batch(
+                g, read_Z, reference_clouds, picks_SP, visible_STT, settings, massive
             )
+            return values, None if massive is None else massive.massive_ZLP[0]
 
-        sets = len(POSITION_SETS)
-        return activations.join_batches(
-            mesh.map_over_devices(measure_batch, settings.batches, sets)
-        )
+        sets = len(POSITION_SETS) + settings.without_massive
+        batches = mesh.map_over_devices(measure_batch, settings.batches, sets)
+        values, marks = zip(*batches, strict=True)
+        return activations.join_batches([*values]), [x for x in marks if x is not None]
 
     def _read(self, params: dict, g: int, hook_point: int) -> BatchActivations:
         """Read the inputs of a batch, with all that families need."""

@@ -24,7 +24,7 @@ from anisoscope.results import replicates_table
 from anisoscope.results.join import scores
 from anisoscope.results.replicates_table import BEFORE
 from anisoscope.results.summary import FIRST_BLOCK
-from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.evaluation_windows import POSITION_SETS, add_massive_set
 from anisoscope.sources.run_program import OTHERS, RunProgram, draw_probe, make_measure_program
 from anisoscope.sources.sweep import (
     Families,
@@ -76,7 +76,11 @@ class RunSource(Source):
     def made_by(self) -> dict[str, Any]:
         names = ["points", "batches", "folds", "seed", "masked"]
         settings = {f"measure.{name}": getattr(self.measure, name) for name in names}
-        return settings | {"corpus_sha256": self.corpus.sha256, "positions": POSITION_SETS}
+        return settings | {"corpus_sha256": self.corpus.sha256, "positions": self.position_sets}
+
+    @property
+    def position_sets(self) -> tuple[str, ...]:
+        return add_massive_set(POSITION_SETS, self.measure)
 
     @functools.cached_property
     def run_settings(self) -> dict[str, Any]:
@@ -145,7 +149,7 @@ class RunSource(Source):
         compared = self.references(step) if "comparison" in families else {}
         references = {name: self.params[other] for name, other in compared.items()}
         number = hook_points.index(target.name) if inside else 0
-        values = program.measure(self.params[step], references, number)
+        values, massive = program.measure(self.params[step], references, number)
         previous = self.previous(step)
         for arrays in values.values() if previous is None else ():
             for name in NEEDS_PREVIOUS_CHECKPOINT & arrays.keys():
@@ -154,7 +158,8 @@ class RunSource(Source):
         # all checkpoints that contribute to the numbers of this step
         read = sorted({step, *compared.values()})
         attributes["checkpoints"] = json.dumps({other: self.store.digest(other) for other in read})
-        table = replicates_table.build_table(values, step, POSITION_SETS, attributes)
+        table = replicates_table.build_table(values, step, self.position_sets, attributes)
+        table = replicates_table.add_massive(table, massive) if massive else table
         if inside:  # layer l is block l, numbered from 1
             layer = np.arange(1, table.sizes["layer"] + 1)
             return table.assign_coords(layer=layer, depth=("layer", layer / len(layer)))

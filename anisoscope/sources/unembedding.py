@@ -63,8 +63,11 @@ def _read_norm(norm: Any, width: int) -> dict[str, Any]:
 def read_targets(target_P: Any, vectors: Vectors, tokens: int) -> np.ndarray:
     """Check the token to predict at each point: (points,), or (texts, tokens) of texts."""
     points = vectors.shape[0]
-    target_P = np.full(points, -1) if target_P is None else target_P
-    if vectors.texts is not None and target_P.shape == vectors.texts:
+    if target_P is None:
+        target_P = np.full(points, -1)
+    elif vectors.texts is None and vectors.row_P is not None:
+        target_P = target_P[vectors.row_P]
+    elif vectors.texts is not None and target_P.shape == vectors.texts:
         target_P = target_P.reshape(-1)[vectors.row_P]
     if target_P.shape != (points,) or target_P.dtype.kind not in "iu":
         raise ValueError(

@@ -24,7 +24,7 @@ def test_another_mask_is_data_of_the_same_program(run):
     probe = run_program.draw_probe(config, corpus)
     for mask in ({}, {"model.mask": "bidirectional"}, {"model.mask": "window", "model.window": 2}):
         masked = replace(config, mask)
-        values = run_program.make_measure_program(masked, corpus).measure(params, {})["measured"]
+        values = run_program.make_measure_program(masked, corpus).measure(params, {})[0]["measured"]
         model = transformer.build(masked.model, corpus.vocab_size, "float32")
         _, found = jax.jit(model.apply)(params, probe.tokens_GWT[0])
         for s, picks_P in enumerate(probe.picks_SGP[:, 0]):
@@ -61,7 +61,7 @@ def test_of_an_encoder_the_readout_tells_what_was_masked():
     config, corpus = replace(tiny.config(), changes), tiny.corpus()
     network = transformer.build(config.model, corpus.vocab_size, "float32")
     params, probe = network.init(jax.random.key(0)), run_program.draw_probe(config, corpus)
-    values = run_program.make_measure_program(config, corpus).measure(params, {})["measured"]
+    values = run_program.make_measure_program(config, corpus).measure(params, {})[0]["measured"]
     loss = values["logit_lens_loss"][0, 0, -1, 0]
     unmasked = replace(config, {"measure.masked": False})
     text_WT = run_program.draw_probe(unmasked, corpus).tokens_GWT[0]

@@ -1,6 +1,7 @@
 """Measure one revision of a model: load and check it, read its windows, and make its table.
 
-Letters: G batches, S sets of positions, Z inputs of a batch: its windows, and shuffled ones.
+Letters: G batches, S sets of positions, M positions of a fold, Z inputs of a batch: its windows, and
+shuffled ones.
 """
 
 import dataclasses
@@ -19,6 +20,7 @@ from anisoscope.results.summary import CHOSEN
 from anisoscope.sources import activations
 from anisoscope.sources.activations import BatchActivations, input_names
 from anisoscope.sources.array_checks import LENS_FAMILY
+from anisoscope.sources.evaluation_windows import add_massive_set
 from anisoscope.sources.hf import guards, logits
 from anisoscope.sources.hf.adapters import UNKNOWN, adapter_name, find_adapter
 from anisoscope.sources.hf.extract import choose_layers, clamp_coordinates, read_activations
@@ -26,6 +28,7 @@ from anisoscope.sources.hf.load_model import PretrainedModel, load_model, tokens
 from anisoscope.sources.hf.pretrained_weights import find_weights
 from anisoscope.sources.hf.residuals import Residuals
 from anisoscope.sources.hf.token_windows import InputWindows, tokens_at_positions
+from anisoscope.sources.massive_tokens import find_massive_tokens
 from anisoscope.utils.errors import SettingError, UserError
 from anisoscope.utils.progress import progress_bar, report_stage
 
@@ -176,12 +179,15 @@ def measure_revision(
         if unembedding is not None:
             read = read._replace(target_ZBT=logits.next_tokens(inputs_ZWT, windows.fixed_T))
         reference_clouds = residuals.compared(step, g) if residuals else {}
-        picks_SP = windows.probe.picks_SGP[:, g]
+        picks_SP, massive = windows.probe.picks_SGP[:, g], None
+        if measure.without_massive:
+            massive = find_massive_tokens(read.resid_ZLBTD, windows.probe.order_GJM[g])
+            marks.append(massive.massive_ZLP[0])
         return activations.measure_batch(
-            g, read, reference_clouds, picks_SP, visible, measure
+            g, read, reference_clouds, picks_SP, visible, measure, massive
         ), read
 
-    size, batches = plan.config.pretrained.batch_size, []
+    size, batches, marks = plan.config.pretrained.batch_size, [], []
     label = "" if plan.printed else "measure_model: "
     with progress_bar(None, label.rstrip(": "), "batch", total=measure.batches) as progress:
         for g in range(measure.batches):
@@ -200,7 +206,9 @@ def measure_revision(
     values = activations.join_batches(batches)
     values = residuals.mark_missing(step, values) if residuals else values
     attributes = as_attributes(findings) | plan.attributes
-    table = replicates_table.build_table(values, step, windows.positions, attributes)
+    positions = add_massive_set(windows.positions, measure)
+    table = replicates_table.build_table(values, step, positions, attributes)
+    table = replicates_table.add_massive(table, marks) if marks else table
     table = label_layers(table, loaded, layers)
     return residuals.annotate(step, table) if residuals else table
 

@@ -17,6 +17,7 @@ from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
 from anisoscope.sources import sweep
+from anisoscope.sources.evaluation_windows import add_massive_set
 from anisoscope.sources.hf import load_model, media, pretrained_weights, revision
 from anisoscope.sources.hf.load_model import PretrainedModel
 from anisoscope.sources.hf.pretrained_weights import WeightLocation
@@ -142,7 +143,7 @@ class Revisions(Source):
         return {f"measure.{name}": getattr(measure, name) for name in names} | {
             "corpus_sha256": self.corpus.sha256,
             "tokens_sha256": hashlib.sha256(tokens).hexdigest(),
-            "positions": self.windows.positions,
+            "positions": add_massive_set(self.windows.positions, measure),
             "hidden_states": self.config.hidden_states,
         }
 

@@ -13,8 +13,9 @@ import xarray as xr
 from anisoscope import __version__
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.config.pretrained_config import PretrainedConfig
+from anisoscope.results.replicates_table import add_massive
 from anisoscope.sources import arrays
-from anisoscope.sources.evaluation_windows import POSITION_SETS
+from anisoscope.sources.evaluation_windows import POSITION_SETS, WITHOUT_MASSIVE
 from anisoscope.sources.hf import guards
 from anisoscope.sources.hf.extract import (
     check_finite_activations,
@@ -33,6 +34,7 @@ from anisoscope.sources.hf.token_windows import (
     special_ids,
     tokens_at_positions,
 )
+from anisoscope.sources.massive_tokens import find_massive
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.progress import progress_bar, report_stage
 
@@ -72,12 +74,19 @@ def measure_texts(
         tokens = draw_texts(text.parts, tokenizer, config, bool(pools), joined)
     with report_stage("measure_model: checking the model"):
         checks = check_tokens(loaded, tokenizer, tokens)
-    picks = pick_tokens(tokens, config.measure)
-    rows_M = np.unique(np.concatenate([*picks.values()]))
     most = config.pretrained.batch_size * config.window
     layers = choose_layers(loaded, config.layers)
-    vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
+    if config.measure.without_massive:  # known once all are read
+        rows_M = np.arange(len(tokens.text_N))
+        vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
+        massive_LN = find_massive([x_ND] for x_ND in vectors[TOKEN_VECTORS])
+        picks = pick_tokens(tokens, config.measure, massive_LN.any(axis=0))
+    else:
+        massive_LN, picks = None, pick_tokens(tokens, config.measure)
+        rows_M = np.unique(np.concatenate([*picks.values()]))
+        vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
+    table = table if massive_LN is None else add_massive(table, [massive_LN])
     table = label_layers(table, loaded, layers)
     return table.assign_attrs(
         as_attributes(loaded.attributes) | checks,
@@ -140,12 +149,19 @@ def check_tokens(loaded: PretrainedModel, tokenizer: Any, tokens: Tokens) -> dic
     }
 
 
-def pick_tokens(tokens: Tokens, measure: MeasureConfig) -> dict[str, np.ndarray]:
-    """Pick equally many tokens for every set of positions: {set: indices among all tokens}."""
+def pick_tokens(
+    tokens: Tokens, measure: MeasureConfig, massive_N: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """Pick equally many tokens for every set of positions: {set: indices among all tokens}.
+
+    There is a set without massive tokens where they are known.
+    """
     allowed = dict.fromkeys(POSITION_SETS, tokens.position_N >= 0)
     allowed[POSITION_SETS[1]] = tokens.position_N > 0
     if tokens.special_N.any():
         allowed[SPECIAL] = ~tokens.special_N
+    if massive_N is not None:
+        allowed[WITHOUT_MASSIVE] = ~massive_N
     order_N = np.random.default_rng(measure.seed).permutation(len(tokens.special_N))
     count = min(measure.points * measure.batches, *(int(x_N.sum()) for x_N in allowed.values()))
     return {name: np.sort(order_N[x_N[order_N]][:count]) for name, x_N in allowed.items()}

@@ -18,6 +18,7 @@ from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards, measure_model, memory_model, pretrained_weights
 from anisoscope.sources.hf.extract import read_activations
 from anisoscope.utils.errors import SettingError, UserError
+from tests import reference_comparison, reference_spectrum
 from tests.program import run_examples
 from tests.sources.hf import tiny_models
 
@@ -69,6 +70,43 @@ def test_numbers_are_those_of_the_command(training, valid, swept, capsys, tmp_pa
     named = anisoscope.measure_model(folder, [valid], **QUICK)
     digest = pretrained_weights.digest_weights(pretrained_weights.find_weights(str(folder), None))
     assert named.attrs["weights_sha256"] == digest
+
+
+def model_with_a_massive_position(letters):
+    """A small GPT-2 whose second position is massive in the embedding, and exactly 8 windows of 16."""
+    model, tokenizer = tiny_models.model("gpt2"), tiny_models.tokenizer()
+    with torch.no_grad():
+        model.transformer.wpe.weight[1] *= 1e3
+    ids = torch.as_tensor(tokenizer(letters, add_special_tokens=False)["input_ids"][: 8 * 16])
+    with torch.no_grad():
+        states = model(ids.reshape(8, 16), output_hidden_states=True).hidden_states
+    return model, tokenizer, [x.double().numpy() for x in states]
+
+
+def test_without_massive_vectors_all_but_a_massive_second_position_is_left(valid):
+    """Where each fold is one window and needs all that is left of it, against float64."""
+    model, tokenizer, states = model_with_a_massive_position(valid)
+    options = {"window": 16, "points": 120, "batches": 1, "tokenizer": tokenizer, "nulls": ()}
+    options |= {"families": ("spectrum", "comparison", "attention"), "without_massive": True}
+    with pytest.warns(UserWarning, match="bits per byte of this text"):
+        table = anisoscope.measure_model(model, [valid[: 8 * 16]], **options)
+    assert table.positions.values.tolist() == ["all", "without_first_token", "without_massive"]
+    norms_LWT = np.linalg.norm(states[:-1], axis=-1)  # the last has passed the final norm
+    massive_LWT = norms_LWT > 10 * np.median(norms_LWT, axis=(1, 2), keepdims=True)
+    assert massive_LWT[..., 1].any()
+    assert not massive_LWT[..., 2:].any()
+    assert table.massive_vectors.values[:-1].tolist() == massive_LWT.sum((1, 2)).tolist()
+    assert table.massive_tokens.item() == massive_LWT.any(0).sum() == 8
+    rest = [x[:, np.arange(16) != 1].reshape(-1, x.shape[-1]) for x in states]
+    value = table.sel(statistic="mean", positions="without_massive")
+    for layer in range(3):
+        expected = reference_spectrum.anisotropy(rest[layer])
+        np.testing.assert_allclose(value.anisotropy[layer], expected, rtol=1e-4)
+        expected = reference_comparison.linear_cka(rest[0], rest[layer])
+        np.testing.assert_allclose(value.cka_layers[0, layer], expected, rtol=1e-4)
+    # it is neither query nor key: the first token is seen by itself and by 14 others
+    weight = value.attention_first_token
+    assert (weight > table.attention_first_token.sel(statistic="mean", positions="all")).all()
 
 
 def parts(model):

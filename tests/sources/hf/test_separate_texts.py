@@ -92,6 +92,25 @@ def test_separate_texts_and_pooled_vectors_in_one_table(tmp_path):
         anisoscope.measure_model(model, path, **given)
 
 
+def test_separate_texts_without_massive_tokens():
+    """The first picked tokens that are massive in no layer, as many as in the other sets."""
+    model, tokenizer = tiny_models.model("gpt2"), tiny_models.tokenizer()
+    with torch.no_grad():
+        model.transformer.wpe.weight[1] *= 1e3
+    lines = [text.replace("\n", " ") for text in texts()]
+    given = QUICK | {"points": 96, "padding": "right", "tokenizer": tokenizer}
+    table = anisoscope.measure_model(model, lines, without_massive=True, **given)
+    plain = anisoscope.measure_model(model, lines, **given)
+    assert table.attrs["points_of"] == "all 96, without_first_token 96, without_massive 96"
+    left = table.sel(positions=["all", "without_first_token"])
+    for name in plain.data_vars:
+        np.testing.assert_array_equal(left[name], plain[name])
+    drifts = table.drift.sel(statistic="mean", layer=0).to_series()
+    assert drifts["without_massive"] < 0.1 * drifts["all"]
+    read = int(table.attrs["texts"].split()[0])  # one second token each
+    assert table.massive_vectors[0] == table.massive_tokens == read
+
+
 def test_texts_are_padded_only_where_no_vector_changes(monkeypatch):
     """A model that reads what pads, or computes in half precision, reads texts of one length."""
     loaded, (tokens, _) = tiny_models.loaded("bert"), draw(120)
