@@ -181,9 +181,10 @@ def as_float32(array: Any, what: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
     if not np.isfinite(array).all():
-        count = int((~np.isfinite(array)).sum())
+        places = np.argwhere(~np.isfinite(array))
         raise ValueError(
-            f"{what}: {count} of {array.size} numbers are not finite in float32; leave their points out"
+            f"{what}: {len(places)} of {array.size} numbers are not finite in float32, the first at "
+            f"{places[0].tolist()}; leave their points out"
         )
     return array
 

@@ -264,10 +264,10 @@ def measure_dimension(cloud: Cloud) -> Values:
     """Measure a cloud, (R,); counts are of the whole cloud."""
     labels, whole = cloud.labels, take_whole(cloud.searched)
     section_P = jnp.asarray(labels.part_SP[1:]).argmax(axis=0) if len(labels.part_SP) > 1 else None
+    entries = DIMENSION_QUANTITIES | COUNT_QUANTITIES
 
-    def read(member_P: Array, neighbors: Neighbors, *left: Neighbors) -> Values:
-        values = read_all(DIMENSION_QUANTITIES, neighbors)
-        return values | {TWONN_WITHOUT_LONGEST: jnp.stack([read_twonn(found) for found in left])}
+    def read(_: Array, neighbors_3: Neighbors) -> Values:
+        return jax.vmap(lambda neighbors: read_all(entries, neighbors))(neighbors_3)
 
     def keep_left(left_P: Array) -> Neighbors:
         """Find neighbors among the points that remain, from those searched among all points."""
@@ -280,15 +280,17 @@ def measure_dimension(cloud: Cloud) -> Values:
         return jax.lax.map(among, (cloud.searched, jnp.stack([0 * section_P, section_P])))
 
     left_2G = jax.lax.map(keep_left, remaining(cloud))
-    left = tuple(jax.tree.map(lambda x_2, z=z: x_2[z], left_2G) for z in range(2))
-    values = over_parts(read, labels, cloud.searched, *left)
-    without_2 = [
-        mask_few_points({TWONN_WITHOUT_LONGEST: value}, take_whole(found))[TWONN_WITHOUT_LONGEST]
-        for value, found in zip(values.pop(TWONN_WITHOUT_LONGEST), left, strict=True)
-    ]
-    values = mask_few_points(values, whole) | {PUBLISHED: values[PUBLISHED]}
-    values |= {TWONN_WITHOUT_LONGEST: jnp.stack(without_2)}
-    return values | read_all(COUNT_QUANTITIES, whole)
+    # all points, then without the longest: sorting is compiled once
+    searched_G3 = jax.tree.map(
+        lambda x_G, x_2G: jnp.stack([x_G, *x_2G], axis=1), cloud.searched.nearest(2), left_2G
+    )
+    found = over_parts(read, labels, searched_G3)
+    values = {name: value_3[0] for name, value_3 in found.items()}
+    counts = {name: values[name][0] for name in COUNT_QUANTITIES}
+    enough_2 = jax.vmap(lambda left_G: has_enough_points(take_whole(left_G)))(left_2G)
+    without_2 = jnp.where(enough_2[:, None], found["twonn"][1:], jnp.nan)
+    masked = mask_few_points(values, whole) | {PUBLISHED: values[PUBLISHED]}
+    return masked | {TWONN_WITHOUT_LONGEST: without_2} | counts
 
 
 DIMENSION = Family(

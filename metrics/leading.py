@@ -85,10 +85,12 @@ def longest(cloud_PD: Points, count: Int[Array, ""] | int) -> Bool[Array, " P"]:
 
 
 def longest_of_each(cloud_PD: Points, window_P: Int[AnyArray, " P"]) -> Bool[Array, " P"]:
-    """Mark the point of largest norm of every window, of equal ones the first."""
+    """Mark the point of largest norm of every window, of equal ones the first.
+
+    Windows are numbers of 0 to P - 1.
+    """
     norm_P = jnp.linalg.norm(jnp.asarray(cloud_PD, jnp.float32), axis=1)
     window_P, points = jnp.asarray(window_P), norm_P.size
-    window_P = jnp.searchsorted(jnp.sort(window_P, stable=False), window_P)  # numbers below P
     most_W = jax.ops.segment_max(norm_P, window_P, num_segments=points)
     place_P = jnp.where(norm_P == most_W[window_P], jnp.arange(points), points)
     return (

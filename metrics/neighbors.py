@@ -73,6 +73,12 @@ class Neighbors(NamedTuple):
                 "pass a larger count to nearest_neighbors"
             )
 
+    def nearest(self, count: int) -> "Neighbors":
+        """Keep the `count` nearest of each point."""
+        return self._replace(
+            distance_PC=self.distance_PC[..., :count], index_PC=self.index_PC[..., :count]
+        )
+
     def usable(self) -> Bool[Array, " P"]:
         """Mark the distinct points with two neighbors at finite distances: they have a ratio."""
         return self.first_P & (self.r1_P > 0) & (self.r2_P < jnp.inf)
@@ -83,6 +89,7 @@ class Neighbors(NamedTuple):
 
     def part(self, member_P: Bool[Array, " P"]) -> "Neighbors":
         """Take the part of the points whose neighbors are among these points alone."""
+        member_P = jnp.broadcast_to(member_P, self.first_P.shape)
         return self._replace(first_P=self.first_P & member_P, member_P=self.member_P & member_P)
 
     def dropped(self) -> Int[Array, ""]:
@@ -150,9 +157,9 @@ def neighbors_in_groups(
     cloud_PD = only(jnp.asarray(cloud_PD, jnp.float32), member_GP.any(axis=0))
     x_PD = centered(cloud_PD, member_GP.any(axis=0))
     square_P = _squares(x_PD)
-    original_GP, copies_GP = jax.vmap(count_in_groups, (None, 0, None))(
-        found.original_P, label_GP, groups
-    )
+    count_all = jax.vmap(jax.vmap(count_in_groups, (None, 0, None)), (0, None, None))
+    first_2GP, count_2GP = count_all(jnp.stack(found), label_GP, groups)
+    original_GP, (copies_GP, equals_GP) = first_2GP[0], count_2GP
     first_GP = member_GP & (original_GP == jnp.arange(len(x_PD))[None])
     # a point without finite distances has no neighbors, and is none
     group_GP = jnp.where(first_GP & (square_P < jnp.inf)[None], label_GP, -1)
@@ -167,7 +174,6 @@ def neighbors_in_groups(
     distance_GPC, index_GPC = (
         jax.vmap(lambda x_PC, original_P: x_PC[original_P])(x_GPC, original_GP) for x_GPC in nearest
     )
-    equals_GP = jax.vmap(count_in_groups, (None, 0, None))(found.equal_P, label_GP, groups)[1]
     norm_GP = jax.vmap(_norms_in_groups, (None, None, 0, None))(x_PD, square_P, label_GP, groups)
     return Neighbors(
         *(distance_GPC, index_GPC, original_GP, first_GP),

@@ -392,27 +392,35 @@ def measure_similarity(cloud: Cloud) -> dict[str, Values]:
     cloud_PD = cloud.points_PD
     cluster_P = cloud.places.window_P
 
-    def read(x_PD: Array, names: Iterable[str], keep_P: Array) -> dict[str, Values]:
+    def read(names: Iterable[str], left_P: Array) -> dict[str, Values]:
+        """Read some quantities of the points left, with all points and without each fold."""
+        left_PD = only(cloud_PD, left_P)
         flipped = [name for name in names if name in FLIPPED_READERS]
-        return {
-            MEASURED: {name: SIMILARITY_QUANTITIES[name].read(x_PD, keep_P) for name in names},
-            FLIPPED: {name: FLIPPED_READERS[name](x_PD, cluster_P, keep_P) for name in flipped},
-        }
 
-    def read_left(left_P: Array) -> dict[str, Values]:
-        left_PD, names = cloud_PD * left_P[:, None], SIMILARITY_WITHOUT_LONGEST.values()
-        return cloud.over_folds(lambda keep_P: read(left_PD, names, keep_P * left_P))
+        def read_kept(keep_P: Array) -> dict[str, Values]:
+            weight_P = keep_P * left_P
+            measured = {name: SIMILARITY_QUANTITIES[name].read(left_PD, weight_P) for name in names}
+            signs = {name: FLIPPED_READERS[name](left_PD, cluster_P, weight_P) for name in flipped}
+            return {MEASURED: measured, FLIPPED: signs}
 
-    names = [name for name, quantity in SIMILARITY_QUANTITIES.items() if quantity.read]
-    values = cloud.over_folds(lambda keep_P: read(cloud_PD, names, keep_P))
-    left = jax.lax.map(read_left, remaining(cloud))
+        return cloud.over_folds(read_kept)
+
+    valid_P, without = cloud.labels.valid_P, SIMILARITY_WITHOUT_LONGEST
+    others = [
+        name
+        for name, quantity in SIMILARITY_QUANTITIES.items()
+        if quantity.read and name not in without.values()
+    ]
+    values = read(others, valid_P)
+    # all points, then without the longest: compiled once
+    left_3P = jnp.concatenate([valid_P[None], remaining(cloud)])
+    some_3 = jax.lax.map(lambda left_P: read(without.values(), left_P), left_3P)
     partition = log_partition_isotropy(cloud_PD, cloud.labels.keep_RP)
     values[MEASURED]["log_partition_isotropy"] = partition
-    return {
-        sample: values[sample]
-        | {without: left[sample][name] for without, name in SIMILARITY_WITHOUT_LONGEST.items()}
-        for sample in values
-    }
+    for sample, by_name in values.items():
+        by_name |= {name: some_3[sample][name][0] for name in without.values()}
+        by_name |= {new: some_3[sample][name][1:] for new, name in without.items()}
+    return values
 
 
 SIMILARITY = Family("cloud", measure_similarity, SIMILARITY_QUANTITIES)

@@ -75,13 +75,7 @@ def find_neighbors(
     """Search once for all families: {number of neighbors: Neighbors}, and those for comparisons."""
     least = comparison.NEIGHBORS if compared else 0
     searched = search(only(x_PD, labels.valid_P), max(*counts, least, 2), labels, found)
-    by_count = {
-        count: searched._replace(
-            distance_PC=searched.distance_PC[..., :count], index_PC=searched.index_PC[..., :count]
-        )
-        for count in counts
-        if count
-    }
+    by_count = {count: searched.nearest(count) for count in counts if count}
     return by_count, comparison.keep_nearest(searched) if compared else None
 
 
