@@ -20,7 +20,7 @@ HOOKS = "--config.measure.hook_points=mlp_out"
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ([], "no experiment named"),
+        ([], "to measure a file of vectors: measure FILE"),
         ([f"{DECODER[0]}:huge"], "choose small or tiny"),
         (["--flagfile=/dev/zero"], "--flagfile is not a flag"),
         ([*DECODER, ENWIK8, "--config.data.path=/dev/zero"], "/dev/zero is a device or a pipe"),

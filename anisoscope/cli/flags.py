@@ -205,7 +205,10 @@ def parse_words(values: flags.FlagValues, argv: list[str], known_only: bool = Fa
 def check_flags(values: flags.FlagValues) -> None:
     """Raise UserError if the flags of an experiment contradict each other."""
     if values.config is None:
-        raise UserError("no experiment named; pass --config=quickstart, or see --list")
+        raise UserError(
+            "no experiment named; pass --config=quickstart, or see --list; to measure a file of "
+            "vectors: measure FILE"
+        )
     choose("--over", values.over, FIGURE_AXES)
     if not values.stages:
         raise UserError("--stages= names no stage; omit it, or see --help")
@@ -301,7 +304,9 @@ def load_experiment(name: str) -> Any:
     name, argument = map(expand_home, (name, argument))
     path = find_file(name)
     if not path.is_file():
-        raise UserError(f"{where}: there is no file {path}; --list names the experiments")
+        near = difflib.get_close_matches(path.stem, [own for own, _ in list_experiments()], 1)
+        advice = f"did you mean {near[0]}? " if near else ""
+        raise UserError(f"{where}: there is no file {path}; {advice}--list names the experiments")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:
         raise UserError(f"{where}: {path} is not a Python file; --list names the experiments")

@@ -39,11 +39,18 @@ OPTIONS = (
     *("families", "nulls", "folds", "num_chunks", "search_among", "without_massive", "seed"),
 )
 SUFFIXES = (".csv", ".json", ".nc")
-STOPPED = "interrupted; nothing was written"
+STOPPED = "interrupted; no table was written"
 
 
 def run(argv: list[str]) -> None:
     """Measure the file that `argv` names."""
+    try:
+        _run(argv)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(STOPPED) from error
+
+
+def _run(argv: list[str]) -> None:
     values = flags.define_flags(FILE_FLAGS)
     words = flags.parse_words(values, argv)[1:]
     if values.help:
@@ -78,8 +85,6 @@ def measure_arrays(path: str, values: Any) -> Any:
         return anisoscope.measure(file.vectors, file.clusters, axes=axes, **labels, **options)
     except ValueError as error:
         raise UserError(str(error)) from error
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(STOPPED) from error
 
 
 def check_new(path: pathlib.Path) -> pathlib.Path:

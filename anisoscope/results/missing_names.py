@@ -9,8 +9,10 @@ from anisoscope.metrics.registry import find_family, null_models_for, quantities
 
 DERIVED_ENDINGS = ("_excess", "_over_blocks", "_over_heads")
 NEAR_NAMES = {
-    "rankme": ("effective_rank", "rankme_centered")
-}  # numbers of anisoscope.metrics alone
+    "rankme": ("effective_rank", "rankme_centered"),  # a number of anisoscope.metrics alone
+    "intrinsic_dimension": ("twonn",),
+    "cosine_similarity": ("mean_cosine",),
+}
 
 
 def missing_reason(name: str, table: xr.Dataset) -> str:
@@ -21,7 +23,10 @@ def missing_reason(name: str, table: xr.Dataset) -> str:
     for ending in DERIVED_ENDINGS:
         base = base.removesuffix(ending)
     if base not in quantities() and f"{base}_layers" not in quantities():
-        near = [x for x in NEAR_NAMES.get(base, ()) if x in table.data_vars]
+        meant = NEAR_NAMES.get(base, ())
+        if meant and meant[0] not in table.data_vars:
+            return missing_reason(meant[0], table)
+        near = [x for x in meant if x in table.data_vars]
         near = near or difflib.get_close_matches(name, map(str, table.data_vars), cutoff=0.75)
         return f"{what}; it has {' and '.join(near)}" if near else ""
     if base not in quantities():  # what `compare` calls rsa is rsa_layers of one model

@@ -3,6 +3,7 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
+import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -143,7 +144,9 @@ def choose_families(
         raise ValueError(f"families are {names}; name each once, from {choices}")
     if unknown := [name for name in names if name not in allowed]:
         owners = [own for own, family in FAMILIES.items() if unknown[0] in family.quantities]
-        hint = f"it is a quantity of the family {owners[0]}; " if owners else ""
+        near = difflib.get_close_matches(unknown[0], allowed, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        hint = f"it is a quantity of the family {owners[0]}; " if owners else hint
         if unknown == [LENS_FAMILY]:
             hint = "it needs unembedding=(norm, W) of anisoscope.measure; "
         what = f"families: {unknown[0]!r} cannot be measured of {source}"

@@ -23,7 +23,7 @@ from anisoscope.engine.sizes import Folds, lay_out
 from anisoscope.metrics.attention import Heads
 from anisoscope.metrics.convert import as_vectors
 from anisoscope.metrics.quantity import MEASURED, Quantity, Values
-from anisoscope.metrics.registry import FAMILIES, quantities, select_kind
+from anisoscope.metrics.registry import FAMILIES, find_family, quantities, select_kind
 from anisoscope.results.summary import NULL, summarize
 from anisoscope.sources.array_checks import Vectors
 from anisoscope.sources.folds import Chunk, describe
@@ -231,7 +231,10 @@ def check_metrics(metrics: Mapping[str, Metric]) -> None:
         if not str(name).isidentifier() or str(name).endswith("_excess"):
             raise ValueError(f"metrics: {name!r} is not a valid name; write it as my_metric")
         if name in quantities():
-            raise ValueError(f"metrics: {name!r} is measured already; choose another name")
+            raise ValueError(
+                f"metrics: {name!r} is a quantity of families=({find_family(name)!r},); "
+                "choose another name for your own function"
+            )
 
 
 def add_metrics(

@@ -343,7 +343,7 @@ def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk
     own = table[values_of(table)]
     missing = [str(name) for name in own if own[name].sel(statistic="mean").isnull().all()]
     if missing:
-        advice = "they need more points, clusters or token_positions"
+        advice = "they need more distinct points, directions, clusters or token_positions"
         if all(np.ptp(convert.as_vectors(x, "vectors"), axis=0).max() == 0 for x in layers):
             advice = "all vectors are equal"
         LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)

@@ -54,6 +54,7 @@ class Layers(NamedTuple):
 def split_layers(x: Any, axes: Sequence[str] | None = None, mask: Any = None) -> Layers:
     """Split what a user passes into layers; ValueError where axes can be read in two ways."""
     names = None
+    axes = axes.split(",") if isinstance(axes, str) else axes  # as in a shell
     check_values(x, "vectors")
     if is_named(x):
         x, names = _named_layers(x)
@@ -123,7 +124,7 @@ def find_order(
     """Return what the axes of an array hold, one of ORDERS."""
     shape = np.shape(array)
     if axes is not None:
-        order = (axes,) if isinstance(axes, str) else tuple(axes)
+        order = tuple(axes)
         if order not in ORDERS or len(order) != len(shape):
             known = ", ".join(map(str, ORDERS))
             raise ValueError(f"axes are {order}, vectors have shape {shape}; choose from {known}")

@@ -66,10 +66,12 @@ def make_probe(
     if available < batches * windows:
         text = f"the validation split has {len(valid_tokens_N)} characters"
         names = "measure.points", "measure.batches"
+        most = available // folds * (context - 1) * folds
+        fits = f"; measure.points={min(most, points)} x measure.batches=1 fits" if most else ""
         raise SettingError(
             f"{have or f'{text}, {available} windows of {context}'}; measure.points={points} x "
             f"measure.batches={batches} in {folds} folds needs {batches * windows}: lower "
-            f"measure.points, measure.batches or {advice}",
+            f"measure.points, measure.batches or {advice}{fits}",
             *names,
         )
     rng = np.random.default_rng(seed)

@@ -3,6 +3,8 @@
 Pickles are never read: a pickle can run any code.
 """
 
+import contextlib
+import difflib
 import importlib
 import json
 import math
@@ -11,7 +13,7 @@ import pathlib
 import stat
 import warnings
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,23 +56,21 @@ def load_vectors(
     """
     path = user_path(path)
     known = LABELS if clusters is None else (*LABELS, clusters)
-    try:
-        with required_by(str(path)):
-            arrays = open_arrays(path, known)
-        names = [*vectors] or choose_vectors(arrays, known)
-        clusters = clusters or ("clusters" if "clusters" in arrays else "groups")
-        if lacking := [x for x in (*vectors, *known[len(LABELS) :]) if x not in arrays]:
-            raise ValueError(f"it has no array {lacking[0]!r}; it holds {', '.join(arrays)}")
-        found = [name for name in {*LABELS, clusters} if name in arrays]
+    with refusing(path), required_by(str(path)):
+        arrays = open_arrays(path, known)
+    names = [*vectors] or choose_vectors(path, arrays, known)
+    clusters = clusters or ("clusters" if "clusters" in arrays else "groups")
+    if lacking := [x for x in (*vectors, *known[len(LABELS) :]) if x not in arrays]:
+        near = difflib.get_close_matches(lacking[0], arrays, 1)
+        advice = f"did you mean {near[0]}? " if near else ""
+        what = f"{path} has no array {lacking[0]!r}"
+        raise ValueError(f"{what}; {advice}it holds {', '.join(arrays)}")
+    found = [name for name in {*LABELS, clusters} if name in arrays]
+    with refusing(path):
         check_written(path, [*names, *found])
         labels = {name: np.asarray(arrays[name]) for name in found}
         for name in names:
             np.asarray(arrays[name][:0])  # fails where it cannot be unpacked
-    except ImportError:
-        raise
-    except Exception as error:  # any error of any library
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} cannot be read ({why})") from error
     layers = {name: arrays.pop(name) for name in names}
     shape = layers[names[0]].shape
     _warn_of_unread(path, shape, {x: arrays[x] for x in arrays.keys() - labels.keys()})
@@ -82,15 +82,29 @@ def load_vectors(
     )
 
 
-def choose_vectors(arrays: dict[str, Any], labels: Sequence[str]) -> list[str]:
+@contextlib.contextmanager
+def refusing(path: pathlib.Path) -> Iterator[None]:
+    """Turn any error of any library that reads the file into a ValueError of one line."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no file {path}") from error
+    except Exception as error:
+        why = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} cannot be read ({why})") from error
+
+
+def choose_vectors(path: pathlib.Path, arrays: dict[str, Any], labels: Sequence[str]) -> list[str]:
     """Return the name of the array to measure; ValueError where there are none or several."""
     names = [name for name, x in arrays.items() if x.ndim > 1 and name not in labels]
     names = [VECTORS] if VECTORS in arrays else names
     if len(names) != 1:
         listed = ", ".join(f"{name} {array.shape}" for name, array in [*arrays.items()][:8])
         raise ValueError(
-            f"it holds {listed}; name the array to measure `vectors`, or open the file and pass "
-            "a dict of its layers (in the command: --vectors=NAME, or NAME,NAME)"
+            f"{path} holds {listed}; name what to measure: --vectors={','.join(names[:8]) or 'NAME'} "
+            "in the command; in Python open the file and pass a dict of its layers"
         )
     return names
 
@@ -111,6 +125,8 @@ def open_arrays(path: pathlib.Path, labels: Sequence[str]) -> dict[str, Any]:
     """Open the arrays of a file by name; those of .npy and NetCDF are read when sliced."""
     suffix = path.suffix.lower()
     if suffix not in VECTOR_SUFFIXES:
+        if path.is_dir():
+            raise ValueError("it is a folder; name a file in it")
         raise ValueError(f"its format is unknown; pass a file of {', '.join(VECTOR_SUFFIXES)}")
     if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe waits for who writes
         raise ValueError("it is no regular file")

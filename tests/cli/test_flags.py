@@ -53,7 +53,7 @@ def test_a_setting_is_read_by_the_type_of_its_field(words, path, value):
         ("--config.train.steps", "Missing value for flag --config.train.steps"),
         ("--config.train.penalty_layers=(1, 'a')", "a whole number is needed"),
         ("--config.train.optimizer=sgd", "is adamw's; pass --config.train.learning_rate too"),
-        ("--config=decoder_smal", "there is no file decoder_smal; --list names"),
+        ("--config=decoder_smal", "there is no file decoder_smal; did you mean decoder_small?"),
     ],
 )
 def test_bad_input_is_one_short_line(word, line):

@@ -66,9 +66,9 @@ def test_text_has_a_row_for_each_layer_and_set_of_positions():
     [
         ([], "name one file, as in: anisoscope measure acts.npz"),
         (["a.npz", "b.npz"], "name one file"),
-        (["none.npz"], "No such file"),
-        (["acts.npz"], "name the array to measure `vectors`, or open the file"),
-        (["acts.npz", "--clusters=none", "--vectors=late"], "it has no array 'none'"),
+        (["none.npz"], "there is no file none.npz"),
+        (["acts.npz"], "name what to measure: --vectors="),
+        (["acts.npz", "--clusters=none", "--vectors=late"], "has no array 'none'"),
         (["acts.npz", "--out=a.xls"], "--out=a.xls: name a file that ends with .csv, .json, .nc"),
         (["acts.npz", "--out=none/a.csv"], "the folder none does not exist"),
         (["acts.npz", "--cluster=labels"], "did you mean --clusters?"),

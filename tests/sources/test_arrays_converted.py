@@ -21,7 +21,7 @@ def test_arrays_lists_and_tables_give_the_same_in_pieces_too():
     expected = measured([*x], **options)
     forms = [CLOUDS, jnp.asarray(x), x.view(Tensor), x.tolist(), [pd.DataFrame(n) for n in x]]
     for form in forms:
-        axes = None if form is forms[-1] else ("layer", "point", "width")
+        axes = None if form is forms[-1] else "layer,point,width"
         xr.testing.assert_identical(measured(form, axes=axes, **options), expected)
     first = measured(x[0], **options)
     for form in (x[0].tolist(), list(x[0]), pd.DataFrame(x[0])):

@@ -158,7 +158,7 @@ def test_quantities_without_a_value_or_an_interval_are_named_with_the_reason(cap
     table.drift[:] = np.nan
     table.mean_cosine.loc[{"statistic": ["low", "high"]}] = np.nan
     arrays.warn_of_missing(table, CLOUDS, chunks)
-    assert "NaN in every layer: drift; they need more points" in caplog.text
+    assert "NaN in every layer: drift; they need more distinct points" in caplog.text
     assert "no interval in any layer: mean_cosine; " in caplog.text
     assert "folds have 21 to 31 points" in caplog.text
     arrays.warn_of_missing(table, 0 * CLOUDS + 1, chunks)

@@ -84,6 +84,15 @@ def test_windows_are_aligned_and_drawn_once_and_their_points_lie_in_folds():
         probe(TOKENS[: 11 * CONTEXT])
 
 
+def test_what_would_fit_a_short_text_is_named_and_fits():
+    tokens = TOKENS[: 11 * CONTEXT]
+    with pytest.raises(UserError, match=r"measure.points=150 x measure.batches=1 fits$"):
+        make_probe(tokens, CONTEXT, 400, 1, FOLDS, 0)
+    make_probe(tokens, CONTEXT, 150, 1, FOLDS, 0)
+    with pytest.raises(UserError):
+        make_probe(tokens, CONTEXT, 152, 1, FOLDS, 0)
+
+
 SKEWED = (
     np.random.default_rng(0)
     .choice(6, 16 * 100, p=[0.6, 0.2, 0.1, 0.06, 0.03, 0.01])
