@@ -1,6 +1,7 @@
 """Apply what transformers drops silently of a GGUF file, or refuse the file."""
 
 import contextlib
+import copy
 import functools
 import os
 import pathlib
@@ -16,8 +17,6 @@ from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 from transformers.integrations.gguf.gguf_tokenizer_mapping import GGUF_PRE_TOKENIZER_SPLITS
 
 from anisoscope.utils.errors import UserError
-
-_GGUFReader = gguf.GGUFReader
 
 FREQUENCIES = "rope_freqs.weight"  # divisors of the rotary frequencies, as in Llama 3
 HARMLESS = {
@@ -48,15 +47,29 @@ class Header(NamedTuple):
     splitting: str  # how its tokenizer splits text before it merges bytes; "" if it does not say so
 
 
-def open_reader(path: str | os.PathLike[str]) -> Any:
-    """Parse the header of a GGUF file, once while it is unchanged: that takes seconds."""
+class Reader(gguf.GGUFReader):
+    """A reader of plain views of the file: those of a memory map take five times as long."""
+
+    parsed: dict[str, Any] | None = None  # what transformers makes of the header
+
+    @property
+    def data(self) -> np.ndarray:
+        return self._data
+
+    @data.setter
+    def data(self, mapped: np.ndarray) -> None:
+        self._data = mapped.view(np.ndarray)
+
+
+def open_reader(path: str | os.PathLike[str]) -> Reader:
+    """Parse the header of a GGUF file, once while it is unchanged."""
     path = pathlib.Path(path).resolve()
     return _open_reader(str(path), path.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1)
-def _open_reader(path: str, changed_ns: int) -> Any:
-    reader = _GGUFReader(path)
+def _open_reader(path: str, changed_ns: int) -> Reader:
+    reader = Reader(path)
     count = reader.fields["split.count"].contents() if "split.count" in reader.fields else 1
     if count > 1:
         what = f"{path} is one of {count} files"
@@ -65,13 +78,30 @@ def _open_reader(path: str, changed_ns: int) -> Any:
 
 
 @contextlib.contextmanager
-def share_reader() -> Iterator[None]:
-    """Let transformers use one reader for settings, tokenizer and weights: it makes one for each."""
-    own, gguf.GGUFReader = gguf.GGUFReader, open_reader
+def share_file() -> Iterator[None]:
+    """Let transformers read the file once for settings, tokenizer and weights.
+
+    It would parse the header for each, and list the names of tensors anew for every module.
+    """
+    load, names = reading.load_gguf_checkpoint, functools.cache(gguf.get_tensor_name_map)
+
+    def load_shared(path: str, return_tensors: bool = False, **options: Any) -> dict[str, Any]:
+        if return_tensors:
+            return load(path, return_tensors=True, **options)
+        reader = open_reader(path)
+        reader.parsed = reader.parsed or load(path)
+        return copy.deepcopy(reader.parsed)
+
+    shared = {(gguf, "GGUFReader"): open_reader, (gguf, "get_tensor_name_map"): names}
+    shared |= {(reading, "load_gguf_checkpoint"): load_shared}
+    own = {place: getattr(*place) for place in shared}
     try:
+        for place, function in shared.items():
+            setattr(*place, function)
         yield
     finally:
-        gguf.GGUFReader = own
+        for place, function in own.items():
+            setattr(*place, function)
 
 
 def forget_reader() -> None:

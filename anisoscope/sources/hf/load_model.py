@@ -244,7 +244,7 @@ def check_finite_weight(name: str, model: Any) -> None:
 def _explain_errors(location: WeightLocation) -> Iterator[None]:
     """Reduce errors of the libraries to one line: no network, an unknown name, a gated model."""
     quiet_libraries()
-    shared = gguf_file.share_reader() if location.is_gguf else contextlib.nullcontext()
+    shared = gguf_file.share_file() if location.is_gguf else contextlib.nullcontext()
     try:
         with warnings.catch_warnings(action="ignore"), shared:
             yield

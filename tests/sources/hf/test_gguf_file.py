@@ -2,6 +2,8 @@
 name.
 """
 
+import collections
+
 import gguf
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models
 from tokenizers.pre_tokenizers import ByteLevel
+from transformers import modeling_gguf_pytorch_utils as reading
 
 from anisoscope.sources.hf import gguf_file, load_model, pretrained_weights
 from anisoscope.utils.errors import UserError
@@ -32,6 +35,7 @@ def write(path, model, keys, tensors, splitting=""):
     writer.add_name("tiny")
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(TOKENS)
+    writer.add_token_scores([0.0] * len(TOKENS))
     writer.add_token_merges([])
     if splitting:
         writer.add_tokenizer_pre(splitting)
@@ -115,15 +119,37 @@ def test_what_is_not_applied_is_refused_by_name(tmp_path, keys, tensors, words):
         loaded(tmp_path / "a.gguf", keys, tensors)
 
 
-def test_a_header_is_parsed_once(tmp_path, monkeypatch):
-    """Whoever asks: the settings, the checks, or the weights."""
-    path, parsed, reader = tmp_path / "a.gguf", [], gguf_file._GGUFReader
+def test_a_file_is_read_once_for_settings_tokenizer_and_weights(tmp_path, monkeypatch):
+    """Its header, its keys, each of its tensors, and the names of tensors."""
+    path, calls = tmp_path / "a.gguf", collections.Counter()
     write(path, tiny_models.model("llama"), {}, {})
-    monkeypatch.setattr(gguf_file, "_GGUFReader", lambda name: parsed.append(name) or reader(name))
-    load_model.read_settings(pretrained_weights.find_weights(str(path), None))
-    tiny_models.load(path)
-    assert parsed == [str(path)]
-    assert gguf.GGUFReader is reader
+
+    def count(owner, name):
+        function = getattr(owner, name)
+
+        def counted(*args, **options):
+            calls[name, bool(options)] += 1
+            return function(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+        return counted
+
+    counted = {name: count(gguf, name) for name in ("dequantize", "get_tensor_name_map")}
+    load = count(reading, "load_gguf_checkpoint")
+    count(gguf_file, "Reader")
+    location = pretrained_weights.find_weights(str(path), None)
+    load_model.read_tokenizer(location)
+    load_model.read_settings(location)
+    found = tiny_models.load(path)
+    assert calls == {
+        ("Reader", False): 1,
+        ("load_gguf_checkpoint", False): 1,  # the keys
+        ("load_gguf_checkpoint", True): 1,  # the weights
+        ("dequantize", False): len(found.model.state_dict()),
+        ("get_tensor_name_map", False): 1,
+    }
+    assert {name: getattr(gguf, name) for name in counted} == counted
+    assert reading.load_gguf_checkpoint is load
 
 
 def test_a_part_of_a_file_is_refused(tmp_path, monkeypatch):
