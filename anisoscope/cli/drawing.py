@@ -111,13 +111,18 @@ def write_page(
     bits: Sequence[str] = (),
     pictures: Sequence[pathlib.Path] = (),
 ) -> pathlib.Path:
-    """Write the page next to the run, or into the folder of figures if that is elsewhere."""
+    """Write the page next to the run, or into the folder of figures if that is elsewhere.
+
+    The page of a single pretrained model has its name as title.
+    """
     place = root if to.resolve() == (root / "figures").resolve() else to
     shared, own = run_tables.provenance(runs)
     for left in filter(is_temporary, os.listdir(place)):  # of a process that was killed
         if left.startswith(f".{report.PAGE_NAME}."):
             (place / left).unlink(missing_ok=True)
     sentences = [f"{', '.join(runs)}: {shared}", *own, *bits]
+    models = {report.model_name(run.results) for run in runs.values()}
+    title = (len(runs) == 1 and models.pop()) or title
     write_file(place / report.PAGE_NAME, report.page(runs, title, sentences, pictures))
     return place / report.PAGE_NAME
 

@@ -168,6 +168,11 @@ def check_models(config: ModelsConfig) -> None:
         check_pretrained(select_model(config, label))
 
 
+def short_name(name: str) -> str:
+    """Return the name of a model on a hub, or the last two parts of a path."""
+    return "/".join(pathlib.PurePath(name).parts[-2:])
+
+
 def model_labels(models: tuple[str, ...]) -> dict[str, str]:
     """Label each model by the last part of its name, or by the text before "="."""
     names: dict[str, str] = {}

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from anisoscope.config.pretrained_config import short_name
 from anisoscope.metrics.registry import quantities
 from anisoscope.plot import style
 from anisoscope.plot.run_tables import INTERVAL, POSITION_LABELS, Run, describe_bands, provenance
@@ -114,10 +115,15 @@ def report(
         raise ValueError("no table was passed; pass one or a dict of tables")
     if not isinstance(tables, Mapping) or isinstance(tables, xr.Dataset):
         check_table(tables)
-        tables = {str(tables.attrs.get("title", "")) or path.stem: tables}
+        tables = {model_name(tables) or str(tables.attrs.get("title", "")) or path.stem: tables}
     runs = {label: _as_run(label, table) for label, table in tables.items()}
     files.write_file(path, page(runs, ", ".join(runs)))
     return path
+
+
+def model_name(table: xr.Dataset) -> str:
+    """Return the name of the pretrained model of a table; empty: it has none."""
+    return short_name(str(table.attrs.get("pretrained", "")))
 
 
 def _as_run(label: str, table: xr.Dataset) -> Run:

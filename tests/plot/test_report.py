@@ -156,6 +156,8 @@ def test_a_table_of_ones_own_and_several_are_written_and_no_other_file_is_replac
     assert "layer 0: first" in path.read_text()
     anisoscope.report({"a": table, "b": table}, path)
     assert "<title>a, b</title>" in path.read_text()
+    anisoscope.report(table.assign_attrs(pretrained="/models/gpt2/step1"), path)
+    assert "<title>gpt2/step1</title>" in path.read_text()
     (tmp_path / "mine.html").write_text("notes")
     with pytest.raises(ValueError, match="path"):
         anisoscope.report(table, tmp_path / "mine.html")

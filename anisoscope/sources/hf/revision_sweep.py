@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
-from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps
+from anisoscope.config.pretrained_config import PretrainedConfig, revision_steps, short_name
 from anisoscope.data import corpus as texts
 from anisoscope.data.corpus import Corpus
 from anisoscope.results.replicates_table import UNTRAINED
@@ -238,7 +238,7 @@ class Revisions(Source):
 
 def describe_provenance(config: PretrainedConfig, attributes: dict[str, Any]) -> str:
     """Describe where numbers come from, as figures do, with semicolons between facts."""
-    facts = [attributes["corpus"], "/".join(pathlib.Path(config.pretrained.name).parts[-2:])]
+    facts = [attributes["corpus"], short_name(config.pretrained.name)]
     facts += [*attributes["model"].split(", "), STATES[config.hidden_states]]
     facts += [f"computed in {attributes['computed_in']}"]
     if config.pretrained.clamp:

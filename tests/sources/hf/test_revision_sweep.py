@@ -30,6 +30,8 @@ def test_all_that_it_writes_has_a_checksum(training, swept):
         x for x in written - {*checksums.read_checksums(workdir)} if not x.startswith("figures/")
     }
     assert left == {".lock", "report.html", checksums.CHECKSUMS}
+    title = f"<h1>{training.parent.name}/{training.name}</h1>"  # not the folder of the tables
+    assert title in (workdir / "report.html").read_text()
 
 
 def test_revisions_are_steps_of_one_run(swept):
