@@ -38,7 +38,8 @@ def test_weights_are_read_in_float32_whatever_the_file_holds(training, tmp_path)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda w: w["model.norm.weight"].fill_(torch.nan), "norm.weight holds .* not finite"),
+        (lambda w: w["model.norm.weight"][5].fill_(torch.nan), "norm.weight holds .* not finite"),
+        (lambda w: w["model.norm.weight"][5].fill_(-torch.inf), "norm.weight holds .* not finite"),
         (lambda w: w.pop("model.layers.1.self_attn.q_proj.weight"), "are missing"),
         (lambda w: w.update({"model.norm.weight": torch.ones(31)}), "another shape"),
     ],
