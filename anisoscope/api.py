@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from anisoscope.config.measure_config import CLOUD_NULLS, FIRST_LOOK
 from anisoscope.utils.errors import as_value_error
 from anisoscope.utils.extras import required_by
-from anisoscope.utils.progress import library_call
+from anisoscope.utils.progress import library_call, report_stage
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -104,9 +104,6 @@ def measure_model(
     >>> table.positions.values.tolist()
     ['all', 'without_first_token']
     """
-    with required_by("measure_model"):
-        from anisoscope.sources.hf import measure_model
-
     import jax
 
     settings = {
@@ -122,6 +119,9 @@ def measure_model(
         "measure.seed": seed,
     }
     with jax.enable_x64(False), library_call(quiet):
+        with required_by("measure_model"), report_stage("measure_model: importing transformers"):
+            from anisoscope.sources.hf import measure_model
+
         return measure_model.measure_loaded(
             model, texts, revision, tokenizer, families, nulls, padding, pool, settings
         )

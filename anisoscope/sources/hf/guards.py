@@ -189,9 +189,8 @@ def sees_later(loaded: PretrainedModel, tokens_T: np.ndarray) -> bool:
     tokens_T = shorten(loaded, tokens_T)
     half = len(tokens_T) // 2
     later_T = np.concatenate([tokens_T[:half], np.roll(tokens_T, 1)[half:][::-1]])
-    first, second = (
-        forward(loaded, x_T[None], loaded.model).logits[:, :half] for x_T in (tokens_T, later_T)
-    )
+    pair_BT = np.stack([tokens_T, later_T])
+    first, second = forward(loaded, pair_BT, loaded.model).logits[:, :half]
     return distance(first, second) > CLOSE[loaded.attributes["computed_in"]] / 10
 
 

@@ -154,9 +154,8 @@ def measure_revision(
 ) -> xr.Dataset:
     """Measure the residual stream, queries and keys; of the last revision the noise floor too."""
     windows, measure = plan.windows, plan.measure
-    with report_stage(
-        "checking the model" if plan.printed else "measure_model: checking the model"
-    ):
+    label = "" if plan.printed else "measure_model: "
+    with report_stage(f"{label}checking the model"):
         pattern, unembedding, findings = check_numbers(plan, loaded, last)
         layers = choose_layers(loaded, plan.config.layers)
         pattern = pattern.choose(layers) if plan.heads else pattern
@@ -183,12 +182,13 @@ def measure_revision(
         if measure.without_massive:
             massive = find_massive_tokens(read.resid_ZLBTD, windows.probe.order_GJM[g])
             marks.append(massive.massive_ZLP[0])
-        return activations.measure_batch(
-            g, read, reference_clouds, picks_SP, visible, measure, massive
-        ), read
+        with report_stage(f"{label}measuring batch {g + 1} of {measure.batches}"):
+            values = activations.measure_batch(
+                g, read, reference_clouds, picks_SP, visible, measure, massive
+            )
+        return values, read
 
     size, batches, marks = plan.config.pretrained.batch_size, [], []
-    label = "" if plan.printed else "measure_model: "
     with progress_bar(None, label.rstrip(": "), "batch", total=measure.batches) as progress:
         for g in range(measure.batches):
             measured, read = measure_batch(g)

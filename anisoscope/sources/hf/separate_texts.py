@@ -76,15 +76,16 @@ def measure_texts(
         checks = check_tokens(loaded, tokenizer, tokens)
     most = config.pretrained.batch_size * config.window
     layers = choose_layers(loaded, config.layers)
-    if config.measure.without_massive:  # known once all are read
-        rows_M = np.arange(len(tokens.text_N))
-        vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
-        massive_LN = find_massive([x_ND] for x_ND in vectors[TOKEN_VECTORS])
-        picks = pick_tokens(tokens, config.measure, massive_LN.any(axis=0))
-    else:
-        massive_LN, picks = None, pick_tokens(tokens, config.measure)
-        rows_M = np.unique(np.concatenate([*picks.values()]))
-        vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
+    with report_stage(f"measure_model: reading {len(tokens.ids)} texts with the model"):
+        if config.measure.without_massive:  # known once all are read
+            rows_M = np.arange(len(tokens.text_N))
+            vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
+            massive_LN = find_massive([x_ND] for x_ND in vectors[TOKEN_VECTORS])
+            picks = pick_tokens(tokens, config.measure, massive_LN.any(axis=0))
+        else:
+            massive_LN, picks = None, pick_tokens(tokens, config.measure)
+            rows_M = np.unique(np.concatenate([*picks.values()]))
+            vectors = read_text_vectors(loaded, tokens, rows_M, pools, most, layers)
     table = measure_vectors(tokens, picks, rows_M, vectors, config.measure)
     table = table if massive_LN is None else add_massive(table, [massive_LN])
     table = label_layers(table, loaded, layers)
@@ -266,8 +267,10 @@ def measure_vectors(
     for name, row_M in picks.items():
         x_NMD = [*vectors[TOKEN_VECTORS][:, np.searchsorted(rows_M, row_M)]]
         points = {"clusters": tokens.text_N[row_M], "token_positions": tokens.position_N[row_M]}
-        tables[name] = arrays.measure(x_NMD, **points, **options)
+        with report_stage(f"measure_model: measuring the tokens of the set {name}"):
+            tables[name] = arrays.measure(x_NMD, **points, **options)
     for pool in (name for name in vectors if name != TOKEN_VECTORS):
         x_NUD = [*vectors[pool][:, : measure.points * measure.batches]]
-        tables[pool] = arrays.measure(x_NUD, **options)
+        with report_stage(f"measure_model: measuring the texts under the pool {pool}"):
+            tables[pool] = arrays.measure(x_NUD, **options)
     return arrays.join_positions(tables)

@@ -17,6 +17,7 @@ import anisoscope
 from anisoscope.results import joined_files
 from anisoscope.sources.hf import guards, measure_model, memory_model, pretrained_weights
 from anisoscope.sources.hf.extract import read_activations
+from anisoscope.utils import progress
 from anisoscope.utils.errors import SettingError, UserError
 from tests import reference_comparison, reference_spectrum
 from tests.program import run_examples
@@ -107,6 +108,24 @@ def test_without_massive_vectors_all_but_a_massive_second_position_is_left(valid
     # it is neither query nor key: the first token is seen by itself and by 14 others
     weight = value.attention_first_token
     assert (weight > table.attention_first_token.sel(statistic="mean", positions="all")).all()
+
+
+@pytest.mark.filterwarnings("ignore:the model needs .* bits per byte")
+def test_windows_are_read_once_and_checks_read_a_quarter_at_most(monkeypatch, caplog):
+    """And each stage that takes long is named."""
+    model, shapes = tiny_models.model("llama"), []
+    model.model.register_forward_pre_hook(
+        lambda _, args, options: shapes.append(tuple(options["input_ids"].shape)), with_kwargs=True
+    )
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    longer = QUICK | {"window": 64, "points": 2048}
+    given = (model, tiny_models.tokenizer()), [tiny_models.text(6000)]
+    anisoscope.measure_model(*given, **longer)
+    reads, checks = ([x for x in shapes if (x == (8, 64)) == read] for read in (True, False))
+    assert reads == [(8, 64)] * 5
+    assert checks == [(1, 32), (2, 32), (5, 64), (1, 64), (1, 64)]
+    assert sum(map(np.prod, checks)) <= sum(map(np.prod, shapes)) / 4
+    assert "measure_model: measuring batch 1 of 1 …" in caplog.messages
 
 
 def parts(model):
