@@ -3,7 +3,8 @@
     .venv/bin/python -m findings.claims.positions_by_optimizer RUNS
 
 It reads the runs of experiments/position_optimizer.py, as far as they are measured to their last
-step, and writes runs.csv, contrasts.csv and blocks.csv of findings/tables/position_optimizer.
+step, and writes runs.csv, contrasts.csv, blocks.csv and steps.csv of
+findings/tables/position_optimizer. The last, anisotropy over training, was added afterwards.
 
 **Claims**, written before a run was read; the first two are what the two halves of
 `findings/positions.md` found in different suites. In anisotropy, the mean over blocks, all
@@ -87,6 +88,18 @@ def read_blocks(tables: dict[tuple[str, int], xr.Dataset]) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
+def read_steps(tables: dict[tuple[str, int], xr.Dataset]) -> pd.DataFrame:
+    """Return the gain and the primary quantity, the mean over blocks, at every checkpoint."""
+    rows = []
+    for (condition, seed), table in tables.items():
+        for step, gain in read_gains(table).items():
+            if step in table.step:
+                own = shapes(table.sel(step=[step])).sel(positions="all")
+                about = {"condition": condition, "seed": seed, "step": step, "gain": gain}
+                rows.append(about | {PRIMARY: float(own[PRIMARY])})
+    return pd.DataFrame(rows)
+
+
 def judge_differences(values: pd.DataFrame) -> pd.DataFrame:
     """Judge the three claims at equal gain, and show them at the last checkpoint."""
     rows = []
@@ -118,7 +131,8 @@ def judge_differences(values: pd.DataFrame) -> pd.DataFrame:
 def main(root: str) -> None:
     tables = read_runs(pathlib.Path(root))
     values = read_values(tables)
-    frames = {"runs": values, "contrasts": judge_differences(values), "blocks": read_blocks(tables)}
+    frames = {"runs": values, "contrasts": judge_differences(values)}
+    frames |= {"blocks": read_blocks(tables), "steps": read_steps(tables)}
     TABLES.mkdir(exist_ok=True)
     for name, frame in frames.items():
         joined_files.write_csv(frame, TABLES / f"{name}.csv")
