@@ -15,7 +15,7 @@ from findings.scripts.shared_tables import save_figure
 
 PANELS = {"muon": "Muon", "adamw": "AdamW"}
 POSITIONS = {"learned": "learned positions", "rotary": "rotary positions"}
-TITLE = "Under Muon learned positions make the decoder anisotropic, and only after step 256"
+TITLE = "Under Muon learned positions end twice as anisotropic; the gap opens after step 256"
 NOTE = (
     "Decoders of 0.2 million parameters; means over 4 blocks, all positions. Thin: five seeds; thick: "
     "their mean. Step 0 stands at one half."
