@@ -118,8 +118,11 @@ def make_settings(
             raise ValueError(f"{what} is {names!r}; pass a list of names, or () for none")
     families, nulls = choose_families(families, kinds), tuple(nulls)
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
-        known = ", ".join(CLOUD_NULLS)
-        raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; choose from {known}")
+        near = difflib.get_close_matches(unknown[0], CLOUD_NULLS, 1)
+        known = (
+            f"did you mean {near[0]}? " if near else ""
+        ) + f"choose from {', '.join(CLOUD_NULLS)}"
+        raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; {known}")
     try:
         folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
     except TypeError as error:

@@ -56,6 +56,8 @@ def split_layers(x: Any, axes: Sequence[str] | None = None, mask: Any = None) ->
     names = None
     axes = axes.split(",") if isinstance(axes, str) else axes  # as in a shell
     check_values(x, "vectors")
+    if isinstance(x, Mapping) and hasattr(x, "hidden_states"):
+        raise ValueError("vectors are the output of a model; pass its .hidden_states")
     if is_named(x):
         x, names = _named_layers(x)
     check_columns(x)

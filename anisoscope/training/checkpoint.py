@@ -17,11 +17,14 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
-from orbax.checkpoint import v1 as ocp
 
 from anisoscope.training.step import State
 from anisoscope.utils import memory, processes
 from anisoscope.utils.errors import RunError
+from anisoscope.utils.extras import keep_root_logger
+
+with keep_root_logger():
+    from orbax.checkpoint import v1 as ocp
 
 policies = ocp.training.preservation_policies
 METADATA = "_CHECKPOINT_METADATA"
@@ -49,7 +52,8 @@ class CheckpointReader:
     def __init__(self, folder: pathlib.Path, run: str | None):
         self._run = run
         self._folder, self._steps = folder.absolute(), saved_steps(folder)
-        self._alone, process = ocp.Context(), jax.process_index()
+        with keep_root_logger():
+            self._alone, process = ocp.Context(), jax.process_index()
         self._alone.multiprocessing.primary_host = process
         self._alone.multiprocessing.active_processes = {process}
 
@@ -102,7 +106,7 @@ class CheckpointReader:
         return json.loads((self._path(step) / METADATA).read_bytes())["custom_metadata"]
 
     def _load(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:
-        with self._alone:
+        with self._alone, keep_root_logger():
             return ocp.load_checkpointables(self._path(step), abstract)
 
     def _restore(self, step: int, abstract: dict[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Libraries of the extras are imported where they are used, so that the core alone
 """
 
 import contextlib
+import logging
 from collections.abc import Iterator
 
 EXTRAS = {  # extra: names under which its libraries are imported
@@ -34,6 +35,17 @@ def required_by(what: str) -> Iterator[None]:
         if isinstance(error, MissingLibraryError) or not (advice := advise(error)):
             raise
         raise MissingLibraryError(f"{what}: {advice}") from error
+
+
+@contextlib.contextmanager
+def keep_root_logger() -> Iterator[None]:
+    """Leave the caller's root logger without the handler that absl adds at its first message."""
+    handlers = [*logging.root.handlers]
+    try:
+        yield
+    finally:
+        for handler in [x for x in logging.root.handlers if x not in handlers]:
+            logging.root.removeHandler(handler)
 
 
 def advise(error: ImportError) -> str:

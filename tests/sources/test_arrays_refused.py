@@ -171,3 +171,13 @@ def test_many_copies_without_clusters_are_told(caplog, clusters, said):
     copied[:, 48:] = copied[:, :48]
     measure([*copied], clusters, families="similarity", nulls=())
     assert ("48 of 96 points are copies of others in every layer" in caplog.text) == said
+
+
+def test_the_output_of_a_model_and_a_misspelled_null_model_say_what_to_pass():
+    class ModelOutput(dict):
+        hidden_states = None
+
+    with pytest.raises(ValueError, match=r"output of a model; pass its \.hidden_states$"):
+        measure(ModelOutput(hidden_states=[*CLOUDS]))
+    with pytest.raises(ValueError, match=r"'gausian' cannot .*; did you mean gaussian\? choose"):
+        measure(CLOUDS[0], nulls="gausian")

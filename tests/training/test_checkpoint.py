@@ -3,6 +3,8 @@ import hashlib
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +17,7 @@ from anisoscope.config.run_config import CheckpointConfig, RunConfig, TrainConfi
 from anisoscope.training import checkpoint
 from anisoscope.training.step import State
 from anisoscope.utils.errors import RunError
-from tests.program import flip, saved_digests
+from tests.program import ROOT, flip, saved_digests
 
 KEPT = [0, 1, 2, 4, 8]
 
@@ -231,3 +233,16 @@ def test_what_the_machine_lacks_is_no_damage_of_what_is_read(
     for read in (lambda: store.restore(0, abstract()), lambda: store.restore_params(0)):
         with pytest.raises(kind, match=words):
             read()
+
+
+def test_the_root_logger_of_the_reader_of_a_run_stays_as_it_was(store, tmp_path):
+    """Absl, by which Orbax logs, adds a handler to one that has none."""
+    store.save(1, items(1))
+    script = (
+        "import logging, pathlib, sys\n"
+        "from anisoscope.training.checkpoint import CheckpointReader\n"
+        "CheckpointReader(pathlib.Path(sys.argv[1]), None).restore_params(1)\n"
+        "assert logging.root.handlers == [], logging.root.handlers"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "checkpoints")]
+    subprocess.run(command, check=True, cwd=ROOT)
