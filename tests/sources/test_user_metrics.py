@@ -80,7 +80,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
-        ({"twonn": share}, "measured already"),
+        ({"twonn": share}, "is a quantity of families="),
         ({"a b": share}, "is not a valid name"),
         ({"own": 3}, "'own' raised TypeError"),
         ({"layer": share}, "'layer' names an axis of the table; choose another name"),
