@@ -18,6 +18,7 @@ anisoscope.plot.by_layer(table)                     a figure on Matplotlib axes
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from anisoscope.utils import forked  # noqa: F401 it watches forks from now on
@@ -73,7 +74,8 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"{__name__}.{name}")
     if name in __all__:
         return getattr(importlib.import_module(f"{__name__}.{MODULES.get(name, 'api')}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    here = sys.modules[__name__]  # with it Python says which name was meant
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name, obj=here)
 
 
 def __dir__() -> list[str]:

@@ -139,6 +139,7 @@ def compare_models(
     batches: int = 2,
     special_tokens: bool = False,
     dtype: str = "float32",
+    device: str | None = None,
     labels: tuple[str, str] | None = None,
     quiet: bool = False,
 ) -> xr.Dataset:
@@ -159,6 +160,7 @@ def compare_models(
         batches: number of clouds, from disjoint pieces.
         special_tokens: begin and end every piece as the tokenizer begins and ends a text.
         dtype: in which models opened by name compute: "float32", "bfloat16" or "float16".
+        device: where models opened by name compute, as for `measure_model`.
         labels: names of the models in figures; by default those of `a` and `b`.
         quiet: show neither a progress bar (after ten seconds) nor the message about compiling.
 
@@ -187,6 +189,7 @@ def compare_models(
         "window": window,
         "special_tokens": special_tokens,
         "pretrained.dtype": str(dtype).removeprefix("torch."),
+        "pretrained.device_map": None if device is None else str(device),
         "measure.points": points,
         "measure.batches": batches,
         "measure.seed": seed,

@@ -1,7 +1,6 @@
 """Parse the command line: absl flags, a flag for each setting, and the experiment file."""
 
 import ast
-import difflib
 import errno
 import importlib.util
 import inspect
@@ -28,7 +27,7 @@ from anisoscope.config.untrained_config import (
     check_curved,
     check_untrained,
 )
-from anisoscope.utils.errors import UserError
+from anisoscope.utils.errors import UserError, did_you_mean
 from anisoscope.utils.settings import (
     choose,
     format_limits,
@@ -145,7 +144,8 @@ def parse(argv: list[str]) -> tuple[flags.FlagValues, Any, set[str]]:
         else:
             flags.DEFINE(SettingParser(kind), *flag)
     if len(rest := parse_words(values, argv)) > 1:
-        raise UserError(f"{rest[1]!r} is not a flag, nor the command measure; see --help")
+        advice = did_you_mean(rest[1], ["measure"])
+        raise UserError(f"{rest[1]!r} is not a flag, nor the command measure; {advice}see --help")
     names = {name for name, *_ in walk_settings(config) if values[f"config.{name}"].present}
     changes = {name: expand_home(values[f"config.{name}"].value) for name in names}
     for name in FOLDERS:
@@ -193,9 +193,8 @@ def parse_words(values: flags.FlagValues, argv: list[str], known_only: bool = Fa
     try:
         return values(argv, known_only=known_only)
     except flags.UnrecognizedFlagError as error:
-        near = difflib.get_close_matches(error.flagname, [*values], 1)
-        advice = f"did you mean --{near[0]}?" if near else "see --help"
-        raise UserError(f"--{error.flagname} is not a flag; {advice}") from error
+        advice = did_you_mean(error.flagname, values, "--")
+        raise UserError(f"--{error.flagname} is not a flag; {advice}see --help") from error
     except flags.Error as error:
         words = " ".join(str(error).removeprefix("flag ").split())
         what, illegal, _ = words.partition(": ('Non-boolean")
@@ -304,8 +303,7 @@ def load_experiment(name: str) -> Any:
     name, argument = map(expand_home, (name, argument))
     path = find_file(name)
     if not path.is_file():
-        near = difflib.get_close_matches(path.stem, [own for own, _ in list_experiments()], 1)
-        advice = f"did you mean {near[0]}? " if near else ""
+        advice = did_you_mean(path.stem, (own for own, _ in list_experiments()))
         raise UserError(f"{where}: there is no file {path}; {advice}--list names the experiments")
     spec = importlib.util.spec_from_file_location(f"experiment_{path.stem}", path)
     if spec is None or spec.loader is None:

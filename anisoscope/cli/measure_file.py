@@ -35,9 +35,7 @@ FILE_FLAGS: dict[str, tuple[Any, str]] = {
     "out": (None, "New file for the whole table: .csv, .json, or .nc (NetCDF)."),
     "help": (False, "Show these flags."),
 }
-OPTIONS = (
-    *("families", "nulls", "folds", "num_chunks", "search_among", "without_massive", "seed"),
-)
+OPTIONS = ("families", "nulls", "folds", "num_chunks", "search_among", "without_massive", "seed")
 SUFFIXES = (".csv", ".json", ".nc")
 STOPPED = "interrupted; no table was written"
 

@@ -9,6 +9,7 @@ from pandas.api.types import is_numeric_dtype
 
 from anisoscope.metrics.registry import find_family, quantities
 from anisoscope.results.summary import NULL, STATISTICS, excess_name
+from anisoscope.utils.errors import did_you_mean
 
 ALONE = {"step": 0, "positions": "all", "layer": 0}  # dimensions that tables of arrays may not have
 PLACES = ("run", "step", "positions", "layer", "block", "head")  # dimensions with a column each
@@ -154,11 +155,12 @@ def select_values(
     check_table(table)
     names = [str(name) for name in table.data_vars if not str(name).endswith(excess_name(""))]
     if quantity not in names:
-        advice = "; pass null= for an excess" if quantity in table else ""
+        advice = did_you_mean(str(quantity), names)
         if quantity in quantities():
-            advice = f"; it is measured by families={find_family(quantity)!r}"
+            advice = f"families={find_family(quantity)!r} measures it; "
+        advice = "pass null= for an excess; " if quantity in table else advice
         raise ValueError(
-            f"{quantity!r} is not a quantity of the table, which has {', '.join(names)}{advice}"
+            f"{quantity!r} is not a quantity of the table; {advice}choose from {', '.join(names)}"
         )
     values = table[quantity]
     if null is not None:
@@ -172,9 +174,9 @@ def select_values(
             labels = values[dim].values.tolist()
             at = labels[-1] if at is None else at
             if at not in labels:
-                raise ValueError(
-                    f"{dim} {at!r} is not in the table; choose from {', '.join(map(str, labels))}"
-                )
+                advice = did_you_mean(str(at), labels)
+                known = ", ".join(map(str, labels))
+                raise ValueError(f"{dim} {at!r} is not in the table; {advice}choose from {known}")
             values = values.sel({dim: at})
         elif at not in (None, "all"):
             raise ValueError(f"{dim} {at!r}: {quantity} has no dimension {dim}; leave it out")

@@ -4,11 +4,12 @@ import itertools
 import math
 import numbers
 import shutil
+from collections.abc import Sequence
 
 import xarray as xr
 
 from anisoscope.config.measure_config import GAUSSIAN
-from anisoscope.results.frame import check_table, values_of
+from anisoscope.results.frame import check_table, select_values, values_of
 from anisoscope.results.summary import NULL, excess_name
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
@@ -16,7 +17,7 @@ FIRST = ("anisotropy", "mean_cosine", "twonn", excess_name("twonn"), "effective_
 WIDTH = 100  # characters, where nothing says how wide the terminal is
 
 
-def to_text(table: xr.Dataset, width: int | None = None) -> str:
+def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence[str] = ()) -> str:
     """Format a table as text: a row for each layer, means with their 95 % intervals.
 
     Columns that do not fit are counted below; `to_frame` has every number.
@@ -24,12 +25,13 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
     Args:
         table: from `measure`, `measure_model` or `measure_attention`.
         width: characters of a line; by default those of the terminal.
+        quantities: the columns, such as ("twonn", "twonn_excess"); by default the best known first.
 
     Returns:
         Lines without a line break at the end. `twonn_excess` is the excess over a Gaussian cloud.
 
     Raises:
-        ValueError: a width that is no whole number.
+        ValueError: a width that is no whole number, or quantities that are not in one table.
 
     >>> import numpy as np
     >>> from anisoscope import measure
@@ -45,9 +47,11 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
     check_table(table)
     if width is not None and not isinstance(width, numbers.Integral):
         raise ValueError(
-            f"width is {width!r}; pass a number of characters; to_frame has each column"
+            f"width is {width!r}; pass a number of characters, and columns as quantities="
         )
-    shown = select_columns(table)
+    order = [name for name in FIRST if name in table]
+    order += [name for name in values_of(table) if name not in order]
+    shown = choose_columns(table, quantities) if quantities else select_columns(table, order)
     rows = next(iter(shown.values())).dims[1:]
     labels = [*itertools.product(*(table[dim].values.tolist() for dim in rows))]
     columns = {dim: [str(row[n]) for row in labels] for n, dim in enumerate(rows)}
@@ -67,10 +71,23 @@ def to_text(table: xr.Dataset, width: int | None = None) -> str:
     return "\n".join(lines + [f"columns left out: {len(left)}"] * bool(left))
 
 
-def select_columns(table: xr.Dataset) -> dict[str, xr.DataArray]:
+def choose_columns(table: xr.Dataset, quantities: Sequence[str]) -> dict[str, xr.DataArray]:
+    """Select these quantities; ValueError where one is unknown or has other dimensions."""
+    names = [quantities] if isinstance(quantities, str) else [*quantities]
+    for name in names:
+        if name not in table.data_vars:
+            select_values(table, name, None, {})  # which refuses it
+    shown = select_columns(table, [name for name in names if "statistic" in table[name].dims])
+    if lacking := [name for name in names if name not in shown]:
+        raise ValueError(
+            f"quantities: {lacking[0]} has other dimensions than {names[0]}, or no Gaussian null "
+            "model; ask for it by itself, or call to_frame"
+        )
+    return shown
+
+
+def select_columns(table: xr.Dataset, order: Sequence[str]) -> dict[str, xr.DataArray]:
     """Select mean and ends of the interval of each quantity with the dimensions of the first."""
-    order = [name for name in FIRST if name in table]
-    order += [name for name in values_of(table) if name not in order]
     shown: dict[str, xr.DataArray] = {}
     for name in order:
         values = table[name].sel(statistic=["mean", "low", "high"])

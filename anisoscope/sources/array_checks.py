@@ -3,7 +3,6 @@
 Input that cannot be measured raises a ValueError of one line. Letters: L clusters.
 """
 
-import difflib
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from anisoscope.metrics.registry import FAMILIES
 from anisoscope.sources.axes import find_tokens, is_named, split_layers, take_tokens
 from anisoscope.sources.evaluation_windows import POSITION_SETS, WITHOUT_MASSIVE
 from anisoscope.sources.massive_tokens import find_massive
+from anisoscope.utils.errors import did_you_mean
 from anisoscope.utils.settings import LARGEST_SEED
 
 VECTOR_INPUTS, HEAD_INPUTS = ("cloud", "layers"), ("heads",)  # kinds of input that a family reads
@@ -118,10 +118,7 @@ def make_settings(
             raise ValueError(f"{what} is {names!r}; pass a list of names, or () for none")
     families, nulls = choose_families(families, kinds), tuple(nulls)
     if unknown := [null for null in nulls if null not in CLOUD_NULLS]:
-        near = difflib.get_close_matches(unknown[0], CLOUD_NULLS, 1)
-        known = (
-            f"did you mean {near[0]}? " if near else ""
-        ) + f"choose from {', '.join(CLOUD_NULLS)}"
+        known = f"{did_you_mean(unknown[0], CLOUD_NULLS)}choose from {', '.join(CLOUD_NULLS)}"
         raise ValueError(f"nulls: {unknown[0]!r} cannot be made of arrays; {known}")
     try:
         folds, seed = operator.index(folds), operator.index(seed)  # refuses 2.5 folds
@@ -147,8 +144,7 @@ def choose_families(
         raise ValueError(f"families are {names}; name each once, from {choices}")
     if unknown := [name for name in names if name not in allowed]:
         owners = [own for own, family in FAMILIES.items() if unknown[0] in family.quantities]
-        near = difflib.get_close_matches(unknown[0], allowed, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = did_you_mean(unknown[0], allowed)
         hint = f"it is a quantity of the family {owners[0]}; " if owners else hint
         if unknown == [LENS_FAMILY]:
             hint = "it needs unembedding=(norm, W) of anisoscope.measure; "

@@ -34,7 +34,8 @@ from anisoscope.results.replicates_table import add_massive
 from anisoscope.results.summary import summarize_checkpoint
 from anisoscope.sources import array_checks, array_chunks
 from anisoscope.sources.array_checks import LENS_FAMILY, VectorsLike
-from anisoscope.sources.folds import Chunk, check_searched, cut_chunks, cut_runs
+from anisoscope.sources.folds import Chunk, check_searched, cut_chunks, cut_runs, warn_of_few
+from anisoscope.sources.massive_tokens import find_massive
 from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 
@@ -140,11 +141,13 @@ def measure(
         array_checks.check_texts(vectors, settings.folds)
         array_chunks.check_metrics(metrics or {})
         check_searched(search_among)
-        tables, massive_LP = {}, vectors.find_massive() if without_massive else None
+        massive_LP = vectors.find_massive() if without_massive else None
+        tables, warned = {}, False
         for positions, points in array_checks.position_sets(vectors, massive_LP).items():
             lens = read_lens(unembedding, targets, points)
             cuts = num_chunks, settings.folds, settings.seed, search_among
             chunks = cut_chunks(points, *cuts)
+            warned = warned or warn_of_few(points, chunks)
             values, attributes = measure_layers(points, chunks, settings, lens)
             table = make_table(values, settings, attributes, names)
             if metrics:
@@ -344,7 +347,12 @@ def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk
     missing = [str(name) for name in own if own[name].sel(statistic="mean").isnull().all()]
     if missing:
         advice = "they need more distinct points, directions, clusters or token_positions"
-        if all(np.ptp(convert.as_vectors(x, "vectors"), axis=0).max() == 0 for x in layers):
+        layers = [convert.as_vectors(x, "vectors") for x in layers]
+        if find_massive([x] for x in layers).any():
+            advice = (
+                "a vector is massive, which hides the others: without_massive=True leaves it out"
+            )
+        elif all(np.ptp(x, axis=0).max() == 0 for x in layers):
             advice = "all vectors are equal"
         LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)
     folds = chunks[0].folds

@@ -148,8 +148,6 @@ def cut_chunks(
         if searched is not None and chunk.size > searched:
             chunk = chunk._replace(sample=draw_sample(chunk, searched, seed))
         chunks.append(chunk)
-    if cluster_P is not None and folds > 1:
-        warn_of_few(np.bincount(cluster_P), chunks)
     return chunks
 
 
@@ -193,20 +191,24 @@ def draw_sample(chunk: Chunk, most: int, seed: int) -> Chunk:
     return Chunk(rows_P, len(kept_P), places, folds)
 
 
-def warn_of_few(size_L: np.ndarray, chunks: list[Chunk]) -> None:
+def warn_of_few(vectors: Vectors, chunks: list[Chunk]) -> bool:
     """Warn where clusters carry as little weight as fewer than FEWEST_CLUSTERS equal ones."""
+    if vectors.cluster_P is None or chunks[0].folds.count == 1:
+        return False
+    size_L = np.bincount(vectors.cluster_P)
     size_L = size_L[size_L > 0]
     square_L = np.square(np.float64(size_L))
     weigh_as = square_L.sum() ** 2 / np.square(square_L).sum()
     if round(weigh_as, 6) >= FEWEST_CLUSTERS:
-        return
+        return False
     freedom = sum(chunk.folds.degrees_of_freedom("jackknife") for chunk in chunks)
     warnings.warn(
         f"clusters: {size_L.size} of {size_L.min()} to {size_L.max()} points weigh as {weigh_as:.1f} "
         f"equal ones, so intervals have {freedom:.1f} degrees of freedom; below {FEWEST_CLUSTERS} "
         "they cover the truth less often than 95 %: pass more clusters, or folds=1 for no intervals",
-        stacklevel=6,
+        stacklevel=3,
     )
+    return True
 
 
 def describe(vectors: Vectors, chunks: list[Chunk]) -> dict[str, Any]:

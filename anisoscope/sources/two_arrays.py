@@ -19,7 +19,7 @@ from anisoscope.sources import array_checks, array_chunks, paired_clouds
 from anisoscope.sources.array_checks import Vectors, VectorsLike
 from anisoscope.sources.arrays import join_positions
 from anisoscope.sources.axes import is_named
-from anisoscope.sources.folds import cut_chunks, describe
+from anisoscope.sources.folds import Chunk, cut_chunks, describe, warn_of_few
 from anisoscope.sources.paired_clouds import PairedClouds
 from anisoscope.utils.progress import library_call
 
@@ -82,7 +82,11 @@ def compare(
     array_checks.check_texts(first, settings.folds)
     with library_call(quiet):
         sets = [array_checks.position_sets(vectors) for vectors in (first, second)]
-        tables = {name: _compare_points(x, sets[1][name], settings) for name, x in sets[0].items()}
+        tables, warned = {}, False
+        for name, points in sets[0].items():
+            chunks = cut_chunks(points, 1, settings.folds, settings.seed)
+            warned = warned or warn_of_few(points, chunks)
+            tables[name] = _compare_points(points, sets[1][name], chunks, settings)
     table = join_positions(tables) if first.texts else tables["all"]
     names = {"layer": first.names, "other_layer": second.names}
     table = table.assign_coords({dim: x for dim, x in names.items() if x is not None})
@@ -118,7 +122,9 @@ def _check_same(first: Vectors, second: Vectors) -> None:
         raise ValueError(f"clusters are in another order for a than for b ({why}); pass an array")
 
 
-def _compare_points(first: Vectors, second: Vectors, settings: MeasureConfig) -> xr.Dataset:
+def _compare_points(
+    first: Vectors, second: Vectors, chunks: list[Chunk], settings: MeasureConfig
+) -> xr.Dataset:
     """Compare one set of points, and the null model of them."""
     points, width = first.shape[0], max(first.widths)
     floats = (
@@ -129,10 +135,7 @@ def _compare_points(first: Vectors, second: Vectors, settings: MeasureConfig) ->
     layers = f"{len(first.layers)} and {len(second.layers)} layers of {points:,} points"
     array_chunks.check_available(4 * floats, layers, None)
     a_NPD, b_MPE = (_stack(vectors, name) for name, vectors in (("a", first), ("b", second)))
-    chunks, aligned = (
-        cut_chunks(first, 1, settings.folds, settings.seed),
-        "alignment" in settings.families,
-    )
+    aligned = "alignment" in settings.families
     cut, (row_Q, other_Q) = chunks[0].folds, pair_points(first, settings.seed)
     values = _measure(PairedClouds(a_NPD, b_MPE), cut, aligned)
     if len(row_Q):

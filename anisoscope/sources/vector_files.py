@@ -4,7 +4,6 @@ Pickles are never read: a pickle can run any code.
 """
 
 import contextlib
-import difflib
 import importlib
 import json
 import math
@@ -21,6 +20,7 @@ import xarray as xr
 
 from anisoscope.sources.column_files import open_columns
 from anisoscope.utils import memory
+from anisoscope.utils.errors import did_you_mean
 from anisoscope.utils.extras import required_by
 from anisoscope.utils.files import user_path
 
@@ -61,8 +61,7 @@ def load_vectors(
     names = [*vectors] or choose_vectors(path, arrays, known)
     clusters = clusters or ("clusters" if "clusters" in arrays else "groups")
     if lacking := [x for x in (*vectors, *known[len(LABELS) :]) if x not in arrays]:
-        near = difflib.get_close_matches(lacking[0], arrays, 1)
-        advice = f"did you mean {near[0]}? " if near else ""
+        advice = did_you_mean(lacking[0], arrays)
         what = f"{path} has no array {lacking[0]!r}"
         raise ValueError(f"{what}; {advice}it holds {', '.join(arrays)}")
     found = [name for name in {*LABELS, clusters} if name in arrays]

@@ -1,8 +1,9 @@
 """Errors for the user, each with a one-line message: what is wrong, where, what to do."""
 
 import contextlib
+import difflib
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 RESUMES = "and the same command resumes there"
 ADVICE = {
@@ -48,6 +49,12 @@ def as_value_error() -> Iterator[None]:
         yield
     except (UserError, RunError) as error:
         raise ValueError(str(error)) from error
+
+
+def did_you_mean(word: str, choices: Iterable[object], mark: str = "") -> str:
+    """Return "did you mean NAME? " where a choice is like the word, else nothing; `mark` precedes it."""
+    near = difflib.get_close_matches(word, map(str, choices), 1)
+    return f"did you mean {mark}{near[0]}? " if near else ""
 
 
 def format_os_error(error: OSError) -> str:

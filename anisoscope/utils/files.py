@@ -71,7 +71,8 @@ def read_json(path: pathlib.Path, advice: str) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError(f"it holds a {type(content).__name__}, not an object")
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); {advice}") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UserError(f"{path} cannot be read ({why}); {advice}") from error
     return content
 
 

@@ -57,8 +57,14 @@ def test_text_has_a_row_for_each_layer_and_set_of_positions():
         mean, low, high = (f"{float(values.sel(statistic=x)):.2f}" for x in ("mean", "low", "high"))
         assert re.match(rf"{positions} +{layer} .* {mean} \[{low}, {high}\]", line.strip())
     assert lines[6].startswith("columns left out: ")
-    with pytest.raises(ValueError, match="to_frame has each column"):
-        to_text(table, ["anisotropy"])
+    chosen = to_text(table, quantities=["stable_rank", "drift"]).splitlines()
+    assert chosen[1].split() == ["positions", "layer", "stable_rank", "drift"]
+    for wrong, words in (
+        ((table, ["anisotropy"]), "pass a number of characters, and columns as quantities="),
+        ((table, None, "drif"), "did you mean drift?"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(words)):
+            to_text(*wrong[:2], quantities=wrong[2:])
 
 
 @pytest.mark.parametrize(

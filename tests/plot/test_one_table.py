@@ -116,7 +116,7 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
 @pytest.mark.parametrize(
     ("draw", "words"),
     [
-        (lambda table: plot.by_layer(table, "twonn"), "measured by families='dimension'"),
+        (lambda table: plot.by_layer(table, "twonn"), "families='dimension' measures it"),
         (lambda table: plot.by_layer(table, "drift", null="gaussian"), "null"),
         (lambda table: plot.by_step(table, "drift"), "dimensions"),
         (lambda table: plot.by_layer(table, "drift_excess"), "is not a quantity of the table"),

@@ -111,13 +111,13 @@ def test_an_unembedding_beside_arrays_reads_every_layer_as_the_last(unequal):
 def test_few_clusters_give_a_warning_and_few_degrees_of_freedom():
     vectors = array_checks.read_vectors(CLOUDS[0], np.arange(POINTS) // 32)
     with pytest.warns(UserWarning, match=r"clusters: 3 of 32 to 32 .* 2\.0 degrees of freedom"):
-        chunks = folds.cut_chunks(vectors, 1, 8, 0)
+        assert folds.warn_of_few(vectors, chunks := folds.cut_chunks(vectors, 1, 8, 0))
     assert folds.describe(vectors, chunks)["degrees_of_freedom_jackknife"] == 2
     for sizes in ([1, 4, 14, 53, 200], [5, 5, 5, 5, 5, 5, 5, 60]):  # many, and one outweighs all
         label_P = np.repeat(np.arange(len(sizes)), sizes)
         vectors = array_checks.read_vectors(np.ones((len(label_P), 2)), label_P)
         with pytest.warns(UserWarning, match=rf"{len(sizes)} of .* weigh as 1\.. equal ones"):
-            folds.cut_chunks(vectors, 1, 8, 0)
+            folds.warn_of_few(vectors, folds.cut_chunks(vectors, 1, 8, 0))
 
 
 def test_queries_and_keys_get_the_attention_family_with_mask_and_bias():

@@ -153,6 +153,7 @@ def test_a_function_that_is_not_finite_or_no_array_is_refused():
 def test_quantities_without_a_value_or_an_interval_are_named_with_the_reason(caplog):
     table = measured([*CLOUDS], families="similarity", nulls=())
     chunks = cut_chunks(array_checks.read_vectors([*CLOUDS], UNEQUAL_P), 1, 4, 0)
+    caplog.clear()  # where compiling took long, a line says so
     arrays.warn_of_missing(table, CLOUDS, chunks)
     assert not caplog.text
     table.drift[:] = np.nan
@@ -163,6 +164,8 @@ def test_quantities_without_a_value_or_an_interval_are_named_with_the_reason(cap
     assert "folds have 21 to 31 points" in caplog.text
     arrays.warn_of_missing(table, 0 * CLOUDS + 1, chunks)
     assert "NaN in every layer: drift; all vectors are equal" in caplog.text
+    arrays.warn_of_missing(table, [CLOUDS[0], CLOUDS[1] * (1 + 99 * (EACH[:, None] == 0))], chunks)
+    assert "drift; a vector is massive, " in caplog.text
 
 
 @pytest.mark.parametrize(("clusters", "said"), [(None, True), (EACH // 8, False)])

@@ -23,7 +23,7 @@ from anisoscope.results.missing_names import as_table
 from anisoscope.results.summary import OWN
 from anisoscope.sources import array_checks, array_chunks, arrays
 from anisoscope.sources.array_checks import VectorsLike
-from anisoscope.sources.folds import cut_chunks
+from anisoscope.sources.folds import cut_chunks, warn_of_few
 from anisoscope.sources.recording.recorder import Recorder
 from anisoscope.utils.errors import RunError, as_value_error
 from anisoscope.utils.files import user_path
@@ -126,6 +126,7 @@ def _measure(
 ) -> xr.Dataset:
     """Make the table of replicates of a step."""
     chunks = cut_chunks(vectors, 1, STEP_FOLDS, settings.seed)
+    warn_of_few(vectors, chunks)
     values, attributes = array_chunks.measure_chunks(vectors, chunks, settings)
     attributes |= {"config": "{}", "anisoscope": anisoscope.__version__}
     raw = arrays.raw_table(values, attributes).assign_coords(step=step)

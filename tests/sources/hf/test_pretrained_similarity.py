@@ -214,6 +214,7 @@ def test_two_models_by_name_and_texts(world, training):
         ({"texts": ["CAPITALS, " * 200]}, "are unknown to the tokenizer"),
         ({"texts": [""]}, "empty"),
         ({"window": 300}, "this model has 64 positions; lower window"),
+        ({"device": "cpu"}, "a model in memory has its own"),
         ({"labels": ("a",)}, "labels is .*; pass two"),
         ({"revision": ("a",)}, r"revision is \('a',\); pass two"),
     ],
