@@ -69,7 +69,7 @@ def read_run(folder: str) -> pd.DataFrame:
     tokens_WT, parts = run.windows(WINDOWS), []
     for step in run.steps:
         params = run.params(step)
-        gain_D = np.asarray(params["params"]["norm_final"]["scale"], np.float64)
+        gain_D = np.asarray(params["norm_final"]["scale"], np.float64)
         x_LWTD = np.asarray(run.vectors(params, tokens_WT))
         parts.append(read_step(x_LWTD, gain_D).assign(step=step))
     return pd.concat(parts).assign(run=pathlib.Path(folder).name)
@@ -98,8 +98,8 @@ def draw(table: pd.DataFrame) -> None:
         own = table[table.factor == factor].groupby("step")[column]
         x = own.mean().index.to_numpy(float)
         look = {"color": color, "linestyle": "--" if factor == "position" else "-"}
-        ax.plot(x, own.mean(), label=words, **look)
-        ax.fill_between(x, own.min(), own.max(), color=color, alpha=style.BAND, linewidth=0)
+        ends = (own.mean(), own.min(), own.max())
+        style.plot_with_interval(ax, x, *(part.to_numpy() for part in ends), label=words, **look)
     ax.set(xscale="symlog", xlabel="training step", ylabel="part of the height of inner layers")
     panel_axes.logarithmic(ax.xaxis)
     style.label_ends(ax)
