@@ -1,5 +1,6 @@
 """Write analyses next to their tables: correlations of a run; runs joined and contrasted."""
 
+import functools
 import hashlib
 import pathlib
 
@@ -9,16 +10,14 @@ import pandas as pd
 from anisoscope.analysis import correlations, loss_matched, primary, run_summaries
 from anisoscope.analysis.contrasts import CONTRAST_COLUMNS, Change, contrast_conditions
 from anisoscope.analysis.loss_matched import LOSS_MATCHED_COLUMNS
-from anisoscope.results import joined_files
+from anisoscope.results import digests, joined_files
 from anisoscope.training import log
-from anisoscope.utils.files import read_json, write_json
+from anisoscope.utils import checksums
 
 Folders = dict[str, pathlib.Path]  # folders of runs, by name
 RUNS_CSV, TANGENTS_CSV, LOSS_MATCHED_CSV = "runs.csv", "tangents.csv", "contrasts_loss_matched.csv"
 TABLE_OF = {RUNS_CSV: "results.nc", TANGENTS_CSV: "tangents.nc"}
 STAGE_OF = {RUNS_CSV: "measure", TANGENTS_CSV: "tangents"}
-# {table: {run: sha256 of its TABLE_OF, for RUNS_CSV of its score too, when the table was written}}
-DIGESTS = "digests.json"
 TANGENT_COLUMNS = (
     "energy",
     "variance",
@@ -31,25 +30,40 @@ ENRICHMENT = tuple(f"enrichment_{i}" for i in range(1, 5))  # from the rarest qu
 
 
 def write_run(name: str, folder: pathlib.Path) -> None:
-    """Write correlations.csv of a run."""
-    table = joined_files.read_table(folder / "results.nc")
-    correlations.write_correlations({name: table}, folder / "correlations.csv")
+    """Write correlations.csv of a run, unless it is up to date."""
+    source, path = folder / "results.nc", folder / "correlations.csv"
+
+    def write() -> list[pathlib.Path]:
+        correlations.write_correlations({name: joined_files.read_table(source)}, path)
+        return [path]
+
+    made_from = {source.name: checksums.digest(source)}
+    digests.write_outdated(folder, path.name, made_from, name, write)
 
 
 def write_experiment(
     folders: Folders, to: pathlib.Path, named: primary.Named
 ) -> list[pathlib.Path]:
-    """Write the tables over all runs that are not empty; return their paths.
+    """Write the tables over all runs that are not empty, unless they are up to date; return paths.
 
     These are runs.nc, runs.csv and layers.csv; contrasts.csv and contrasts_loss_matched.csv if
     settings differ; primary.csv if contrasts are prespecified.
     """
+    settings, write = [[*folders], named], functools.partial(_write_experiment, folders, to, named)
+    paths = digests.write_outdated(to, RUNS_CSV, _digest_runs(RUNS_CSV, folders), settings, write)
+    rows = joined_files.read_csv(to / RUNS_CSV, "run")
+    if unfinished := [*rows.run[rows.unfinished]]:
+        names = ", ".join(unfinished)
+        print(f"not in contrasts, since they are not measured to their last step: {names}")
+    return paths
+
+
+def _write_experiment(
+    folders: Folders, to: pathlib.Path, named: primary.Named
+) -> list[pathlib.Path]:
     tables = {run: joined_files.read_table(path / "results.nc") for run, path in folders.items()}
     joined = run_summaries.join_runs(tables, {run: bits(path) for run, path in folders.items()})
     joined, unfinished = run_summaries.without_unfinished(joined, tables)
-    if unfinished:
-        names = ", ".join(unfinished)
-        print(f"not in contrasts, since they are not measured to their last step: {names}")
     done = {name: table for name, table in tables.items() if name not in unfinished}
     matched = loss_matched.contrast_at_equal_gain(joined, done)
     frames = {
@@ -59,7 +73,6 @@ def write_experiment(
         "contrasts_loss_matched": primary.with_roles(matched, named, joined, "matched"),
         "primary": primary.primary_table(named, joined, matched),
     }
-    forget_digests(to, RUNS_CSV)
     joined_files.write_table(joined, to / "runs.nc")
     paths = [to / "runs.nc"]
     for name, frame in frames.items():
@@ -69,12 +82,21 @@ def write_experiment(
         else:
             joined_files.write_csv(frame, path)
             paths.append(path)
-    record_digests(to, RUNS_CSV, folders)
     return paths
 
 
 def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
-    """Write tangents.csv: the early semi-NMF subspace of the largest rank by run, step, layer."""
+    """Write tangents.csv, unless it is up to date; return its path.
+
+    It holds the early semi-NMF subspace of the largest rank by run, step, layer.
+    """
+    made_from = _digest_runs(TANGENTS_CSV, folders)
+    write = functools.partial(_write_tangents, folders, to / TANGENTS_CSV)
+    (path,) = digests.write_outdated(to, TANGENTS_CSV, made_from, [*folders], write)
+    return path
+
+
+def _write_tangents(folders: Folders, path: pathlib.Path) -> list[pathlib.Path]:
     frames = []
     for name, folder in folders.items():
         table = joined_files.read_table(folder / "tangents.nc").isel(rank=-1)
@@ -86,22 +108,8 @@ def write_tangents(folders: Folders, to: pathlib.Path) -> pathlib.Path:
         columns = table[list(TANGENT_COLUMNS)].assign(bins).reset_coords(drop=True)
         frames.append(columns.to_dataframe().reset_index().assign(run=name))
     order = ["run", "step", "layer", *TANGENT_COLUMNS, *ENRICHMENT]
-    forget_digests(to, TANGENTS_CSV)
-    joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], to / TANGENTS_CSV)
-    record_digests(to, TANGENTS_CSV, folders)
-    return to / TANGENTS_CSV
-
-
-def record_digests(to: pathlib.Path, table: str, folders: Folders) -> None:
-    """Record the runs' tables that `table` in folder `to` was made from, once it is written."""
-    write_json(to / DIGESTS, _read_digests(to) | {table: _digests(table, folders)})
-
-
-def forget_digests(to: pathlib.Path, table: str) -> None:
-    """Remove the record of a table that is about to be written."""
-    recorded = _read_digests(to)
-    if recorded.pop(table, None):
-        write_json(to / DIGESTS, recorded)
+    joined_files.write_csv(pd.concat(frames, ignore_index=True)[order], path)
+    return [path]
 
 
 def why_outdated(folder: pathlib.Path, table: str, folders: Folders) -> str:
@@ -109,20 +117,17 @@ def why_outdated(folder: pathlib.Path, table: str, folders: Folders) -> str:
 
     Without the table, or without the runs' tables, nothing can be said.
     """
-    current = _digests(table, folders)
-    if not current or not (folder / table).exists() or _read_digests(folder).get(table) == current:
+    current = _digest_runs(table, folders)
+    made_from = digests.read_made_from(folder, table)
+    if not current or not (folder / table).exists() or made_from == current:
         return ""
     why = "tables of its runs have changed since, or it has no record of them"
     return f"{folder / table} is outdated: {why}; run --stages={STAGE_OF[table]} again"
 
 
-def _read_digests(folder: pathlib.Path) -> dict[str, dict[str, str]]:
-    path = folder / DIGESTS
-    return read_json(path, "delete it, and repeat the command") if path.exists() else {}
-
-
-def _digests(table: str, folders: Folders) -> dict[str, str]:
-    names = [TABLE_OF[table], *[log.SCORE_NAME] * (table == RUNS_CSV)]
+def _digest_runs(table: str, folders: Folders) -> digests.Digests:
+    """Digest what `table` reads of each run; runs without their table are left out."""
+    names = [TABLE_OF[table], *[log.SCORE_NAME, log.LOG_NAME] * (table == RUNS_CSV)]
     found = {}
     for run, folder in folders.items():
         paths = [folder / name for name in names]

@@ -23,15 +23,17 @@ def write_joined(
     nulls: tuple[str, ...],
     attributes: dict,
     scores: xr.Dataset | None = None,
-) -> None:
-    """Join the raw tables and the scores, and write them, with the run's attributes."""
+) -> list[pathlib.Path]:
+    """Join the raw tables and the scores, and write them, with the run's attributes; return paths."""
     results, batches = join_steps(raw, families, nulls)
     results = results if scores is None else results.merge(scores, join="left")
     results.attrs = batches.attrs = attributes
     mark_noise(results, json.loads(attributes.get(NOISE_FLOOR, "{}")))
-    joined_files.write_table(results, run / "results.nc")
-    joined_files.write_table(batches, run / "batches.nc")
-    joined_files.write_csv(tidy(results, batches.sizes["batch"]), run / "results.csv")
+    paths = [run / name for name in ("results.nc", "batches.nc", "results.csv")]
+    joined_files.write_table(results, paths[0])
+    joined_files.write_table(batches, paths[1])
+    joined_files.write_csv(tidy(results, batches.sizes["batch"]), paths[2])
+    return paths
 
 
 def join_steps(

@@ -1,7 +1,9 @@
 """Read and write the tables of single steps: <step>.nc in the folder measurements/ of a run."""
 
+import functools
 import json
 import pathlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,23 @@ def read_step(
     raise RunError(
         f"table {path} says that it is {wrong}; move it to its place, or delete it, and the same command measures again"
     )
+
+
+class StepTables(Mapping[int, xr.Dataset]):
+    """The tables at these paths, by step; each is read when it is first used."""
+
+    def __init__(self, paths: dict[int, pathlib.Path], cloud: str):
+        self._paths = paths
+        self._read = functools.cache(lambda step: read_step(paths[step], cloud))
+
+    def __getitem__(self, step: int) -> xr.Dataset:
+        return self._read(step)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
 
 def read_same_clouds(

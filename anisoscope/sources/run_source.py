@@ -96,6 +96,11 @@ class RunSource(Source):
     def digest(self, step: int) -> str | None:
         return self.store.digest(step)
 
+    def state(self) -> dict[str, Any]:
+        checkpoints = {step: self.digest(step) for step in sorted(self.stored())}
+        settings = dataclasses.asdict(self.measure), self.made_by, self.run_settings
+        return {"checkpoints": checkpoints, "settings": settings}
+
     def outdated(self, target: Target, tables: Tables) -> dict[int, str]:
         changed = [step for step, table in tables.items() if is_outdated(table, self.store)]
         again = dict.fromkeys(changed, "a checkpoint has changed")

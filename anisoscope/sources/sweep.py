@@ -5,6 +5,7 @@ A source is a model with steps, such as checkpoints or revisions.
 
 import abc
 import contextlib
+import functools
 import json
 import pathlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -15,15 +16,17 @@ import xarray as xr
 
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.metrics.registry import select_kind
-from anisoscope.results import join, step_files
+from anisoscope.results import digests, join, step_files
 from anisoscope.results.replicates_table import UNTRAINED, missing_families
 from anisoscope.results.step_files import STREAM
+from anisoscope.utils import checksums
 from anisoscope.utils.errors import UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.progress import progress_bar
 
 Families = tuple[str, ...]
-Tables = dict[int, xr.Dataset]  # by step
+Tables = Mapping[int, xr.Dataset]  # by step
+MEASUREMENTS = "measurements"  # the folder of the tables of steps, and their record
 
 
 class Target(NamedTuple):
@@ -67,10 +70,10 @@ class Source(abc.ABC):
         families = self.measure.families
         clouds = select_kind(families, "cloud")
         inside = [
-            Target(name, self.root / "hook_points" / name / "measurements", clouds)
+            Target(name, self.root / "hook_points" / name / MEASUREMENTS, clouds)
             for name in self.measure.hook_points
         ]
-        return [Target(STREAM, self.root / "measurements", families), *inside]
+        return [Target(STREAM, self.root / MEASUREMENTS, families), *inside]
 
     @abc.abstractmethod
     def stored(self) -> set[int]:
@@ -88,6 +91,13 @@ class Source(abc.ABC):
 
         Families are the same at every step, so that one program serves all.
         """
+
+    def state(self) -> dict[str, Any] | None:
+        """Return all that decides, besides tables, which of them are valid and complete.
+
+        None: it is unknown, and the tables are read to find out.
+        """
+        return None
 
     def invalidate_records(self, tables: dict[Target, Tables]) -> None:  # noqa: B027 (optional)
         """Take the valid tables; called once before the first step."""
@@ -112,21 +122,23 @@ class Source(abc.ABC):
         return missing_families(table, target.families, nulls)
 
     def step_tables(self, target: Target) -> Tables:
-        """Read the tables of a target as they were written."""
-        return {
-            step: step_files.read_step(target.path(step), target.name)
-            for step in sorted(self.steps)
-            if target.path(step).exists()
-        }
+        """Return the tables of a target as they were written, read when they are used."""
+        paths = {step: target.path(step) for step in sorted(self.steps)}
+        existing = {step: path for step, path in paths.items() if path.exists()}
+        return step_files.StepTables(existing, target.name)
 
     def join(self) -> None:
-        """Write results.nc, batches.nc and results.csv of every target."""
+        """Write results.nc, batches.nc and results.csv of targets where they are not up to date."""
         scores = None
         for target in self.targets:
             tables, root = self.step_tables(target), target.folder.parent
+            made_from = {str(step): checksums.digest(target.path(step)) for step in tables}
             attributes = {"run": self.name, "corpus": ""} | self.attributes(target, tables)
             scores = scores if target.is_hook_point else self.scores(list(tables))
-            join.write_joined(root, tables, target.families, self.measure.nulls, attributes, scores)
+            inputs = tables, target.families, self.measure.nulls, attributes, scores
+            settings = [*inputs[1:-1], None if scores is None else scores.to_dict()]
+            write = functools.partial(join.write_joined, root, *inputs)
+            digests.write_outdated(root, target.results, made_from, settings, write)
 
 
 def check_tables(source: Source) -> None:
@@ -157,13 +169,25 @@ def sweep(source: Source, stop: Stop, finish: Callable[[], None] = lambda: None)
 
     A family is measured again at a step that lacks one of its quantities or null models. A table
     stays when its checkpoint is deleted, and is measured again when its checkpoint has changed.
+    What is up to date (results/digests.py) is not written again.
     """
-    measured = measure_missing(source, stop)
+    measured: dict[str, set[int]] = {}
+
+    def measure() -> list[pathlib.Path]:
+        measured.update(measure_missing(source, stop))
+        if not source.stored().issuperset(source.steps):
+            return []  # what is missing is named at every start
+        return [target.path(step) for target in source.targets for step in source.steps]
+
+    if (state := source.state()) is None:
+        measure()
+    else:
+        digests.write_outdated(source.root, MEASUREMENTS, {}, state, measure)
     source.join()
     finish()
     for target in source.targets:
         count = sum(target.path(step).exists() for step in source.steps)
-        new = len(measured[target.name])
+        new = len(measured.get(target.name, ()))
         steps = f"{count} checkpoint{'s' * (count != 1)} measured ({new} now)"
         print(f"{label(source, target)}: {steps}: {target.folder.parent / target.results}")
 
@@ -229,7 +253,7 @@ def label(source: Source, target: Target) -> str:
 def read_valid_tables(source: Source, target: Target, stored: set[int]) -> Tables:
     """Read the valid tables, and report the others."""
     made_by, run = source.made_by, dict(source.run_settings)
-    tables = {}
+    tables: dict[int, xr.Dataset] = {}
     for step in source.steps:
         table = step_files.read_same_clouds(target.path(step), made_by, target.name, run)
         if table is not None:

@@ -50,10 +50,39 @@ def test_tables_of_an_experiment_are_written_where_they_say_something(tmp_path):
     assert "run --stages=measure again" in on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where)
 
 
+def test_tables_that_are_up_to_date_are_not_written_again(tmp_path, monkeypatch):
+    tables, work, real = sinks((0,)), [], joined_files.write_csv
+    where = folders(tables, tmp_path)
+    run = where["sink_0"]
+    monkeypatch.setattr(
+        joined_files, "write_csv", lambda frame, path: (work.append(path.name), real(frame, path))
+    )
+
+    def write():
+        work.clear()
+        on_disk.write_run("sink_0", run)
+        on_disk.write_experiment(where, tmp_path, {})
+        return [*work]
+
+    experiment = ["runs.csv", "layers.csv", "contrasts.csv", on_disk.LOSS_MATCHED_CSV]
+    assert write() == ["correlations.csv", *experiment]
+    assert write() == []
+    (tmp_path / "layers.csv").unlink()
+    assert write() == experiment
+    (run / "correlations.csv").write_text("altered")
+    assert write() == ["correlations.csv"]
+    log = run / "train.jsonl"
+    log.write_text(log.read_text().replace("3", "4"))
+    assert write() == experiment
+    joined_files.write_table(tables["sink_0"].assign_attrs(note="new"), run / "results.nc")
+    assert write() == ["correlations.csv", *experiment]
+
+
 def test_tables_that_a_kill_left_half_written_are_outdated(tmp_path, monkeypatch):
     where = folders(sinks((0,)), tmp_path)
     on_disk.write_experiment(where, tmp_path, {})
     assert on_disk.why_outdated(tmp_path, on_disk.RUNS_CSV, where) == ""
+    (tmp_path / "layers.csv").unlink()
 
     def kill(*_):
         raise KeyboardInterrupt

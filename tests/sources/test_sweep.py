@@ -4,13 +4,45 @@ import shutil
 import numpy as np
 import pytest
 
-from anisoscope.results import joined_files
+from anisoscope.results import join, joined_files
 from anisoscope.sources import run_source, sweep
 from anisoscope.utils.errors import RunError, UserError
 from anisoscope.utils.processes import Stop
 from anisoscope.utils.settings import replace
 from tests import tiny
 from tests.sources.swept import exchanged, measured
+
+
+def test_tables_that_are_up_to_date_are_neither_read_nor_written(tables, monkeypatch):
+    """If an input or a file has changed, they are joined again."""
+    folder, config = tables
+    work = []
+
+    def count(module, name):
+        real = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *x: (work.append(name), real(*x))[1])
+
+    count(join, "write_joined")
+    count(joined_files, "read_table")
+    measured(config, folder)
+    assert work == []
+    log, csv = folder / "train.jsonl", folder / "results.csv"
+    table = joined_files.read_table(folder / "measurements" / "2.nc").assign_coords(step=4)
+    for change in (
+        csv.unlink,
+        lambda: log.write_bytes(log.read_bytes().replace(b'"bits_per_character"', b'"other"')),
+        lambda: joined_files.write_table(table, folder / "measurements" / "4.nc"),
+    ):
+        change()
+        measured(config, folder)
+        assert work.count("write_joined") == 1
+        work.clear()
+        measured(config, folder)
+        assert work == []
+    results = joined_files.read_table(folder / "results.nc")
+    assert "validation_bits" not in results
+    np.testing.assert_array_equal(results.anisotropy.sel(step=4), results.anisotropy.sel(step=2))
+    assert csv.exists()
 
 
 def test_other_settings_are_refused_before_any_work(tables):
