@@ -4,7 +4,8 @@
 
 It reads the runs of experiments/position_optimizer.py, as far as they are measured to their last
 step, and writes runs.csv, contrasts.csv, blocks.csv and steps.csv of
-findings/tables/position_optimizer. The last, anisotropy over training, was added afterwards.
+findings/tables/position_optimizer. The last, anisotropy over training, was added afterwards, and so
+was the comparison at the least gain with which a run ends, `late`, interpolated between checkpoints.
 
 **Claims**, written before a run was read; the first two are what the two halves of
 `findings/positions.md` found in different suites. In anisotropy, the mean over blocks, all
@@ -100,10 +101,23 @@ def read_steps(tables: dict[tuple[str, int], xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def read_late(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the primary quantity of every run at the least gain with which one ends."""
+    runs = steps.sort_values("step").groupby(["condition", "seed"])
+    level, rows = runs["gain"].last().min(), []
+    for (condition, seed), run in runs:
+        after = run["gain"].ge(level).to_numpy().argmax()  # the first step with that gain
+        pair = run.iloc[after - 1 : after + 1]
+        value = np.interp(level, pair["gain"], pair[PRIMARY])
+        about = {"condition": condition, "seed": seed, "at": "late", "gain": level}
+        rows.append(about | {PRIMARY: value})
+    return pd.DataFrame(rows)
+
+
 def judge_differences(values: pd.DataFrame) -> pd.DataFrame:
     """Judge the three claims at equal gain, and show them at the last checkpoint."""
     rows = []
-    for at in ("matched", "last"):
+    for at in ("matched", "late", "last"):
         wide = values[values["at"] == at].pivot(index="seed", columns="condition", values=PRIMARY)
         for name, weights in WEIGHTS.items():
             own = wide.reindex(columns=list(weights)).dropna()
@@ -130,9 +144,10 @@ def judge_differences(values: pd.DataFrame) -> pd.DataFrame:
 
 def main(root: str) -> None:
     tables = read_runs(pathlib.Path(root))
-    values = read_values(tables)
+    steps = read_steps(tables)
+    values = pd.concat([read_values(tables), read_late(steps)], ignore_index=True)
     frames = {"runs": values, "contrasts": judge_differences(values)}
-    frames |= {"blocks": read_blocks(tables), "steps": read_steps(tables)}
+    frames |= {"blocks": read_blocks(tables), "steps": steps}
     TABLES.mkdir(exist_ok=True)
     for name, frame in frames.items():
         joined_files.write_csv(frame, TABLES / f"{name}.csv")
