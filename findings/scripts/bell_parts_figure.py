@@ -3,7 +3,8 @@
     .venv/bin/python -m findings.scripts.bell_parts_figure
 
 It draws findings/figures/bell_heights.png (measured and predicted, over layers) and bell_parts.png
-(Shapley's shares of the factors, over layers); means over texts, with their range as bands.
+(Shapley's shares of the factors, over layers); means over texts, with their range as bands. And
+one_token.png: a single text, with 95 % intervals as bands.
 """
 
 import pandas as pd
@@ -65,7 +66,7 @@ def draw_heights(frame: pd.DataFrame) -> Figure:
             low, high = (height(1 / length, reference.d, rest) for rest in (0, reference.rest))
             ax.vlines(
                 reference.layer, low, high, color=color, linewidth=4, alpha=0.45,
-                label=f"predicted, {words} windows",
+                label=f"predicted range, {words} windows",
             )  # fmt: skip
             ax.plot(reference.layer, low, "_", color=color, markersize=5)
         draw_range(ax, rows, "rest", color="0.45", label="measured, without massive vectors")
@@ -74,6 +75,22 @@ def draw_heights(frame: pd.DataFrame) -> Figure:
     first = next(iter(panels.values()))
     first.set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
     figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_token(frame: pd.DataFrame) -> Figure:
+    """Draw the anisotropy of a text by layer, with and without its massive vectors."""
+    figure, panels = new_panels(frame, 2.5)
+    lines = {"anisotropy": "all tokens", "rest": "without massive vectors"}
+    for name, ax in panels.items():
+        own = frame[frame.model == name].sort_values("layer")
+        for color, (column, words) in zip(style.COLORS, lines.items(), strict=False):
+            values = [own[f"{column}{end}"].to_numpy() for end in ("", "_low", "_high")]
+            look = {"color": color, "linewidth": 2, "label": words}
+            style.plot_with_interval(ax, own.layer.to_numpy(), *values, **look)
+    first = next(iter(panels.values()))
+    first.set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
+    figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=2)
     return figure
 
 
@@ -99,7 +116,10 @@ if __name__ == "__main__":
     heights = pd.read_csv(TABLES / "heights.csv")
     shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
     with style.context():
-        title = "One distance a layer predicts how high SmolLM2 and Qwen2.5 stand, in other texts and windows"
+        title = "The distance of massive vectors predicts the height of the bell, but not in Gemma"
         save_figure(draw_heights(heights), "bell_heights", title)
+        title = "At most 1 % of the vectors hold nearly all of the variance inside three of four decoders"
+        own = heights[(heights.text == FIRST_TEXT) & (heights.length == REFERENCE)]
+        save_figure(draw_token(own), "one_token", title)
         title = "The first token leads in SmolLM2 and Qwen2.5 0.5B, in 1.5B in one text, and not in Gemma"
         save_figure(draw_parts(shares), "bell_parts", title)

@@ -1,7 +1,7 @@
 """Draw the effect of a single vector on a decoder.
 
 It draws findings/figures/one_vector.png (prediction and measurement over the window), doses.png (over
-the clamp), massive_by_layer.png (every decoder) and one_token.png (the same in two lines each).
+the clamp) and massive_by_layer.png (every decoder).
 
     .venv/bin/python -m findings.scripts.one_vector
 """
@@ -124,36 +124,9 @@ def draw_layers(massive: pd.DataFrame) -> Figure:
     return figure
 
 
-def draw_token(massive: pd.DataFrame) -> Figure:
-    """Draw every decoder's anisotropy by layer, with and without the first token of each window."""
-    names = [name for name in NAMES if name in {*massive.model}]
-    figure = style.new_figure(style.PAGE_WIDTH, 2.5)
-    panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-    for ax, name in zip(panels, names, strict=True):
-        rows = massive[massive.model == name]
-        with_it, without = rows.anisotropy, rows.without_first_token
-        ax.fill_between(
-            rows.layer, without, with_it, color=style.COLORS[0], alpha=0.15, linewidth=0
-        )
-        ax.plot(rows.layer, with_it, color=style.COLORS[0], linewidth=2, label="all tokens")
-        ax.plot(
-            rows.layer, without, color=style.COLORS[1], linewidth=2, label="without the first token"
-        )
-        ax.set_title(NAMES[name])
-        ax.xaxis.get_major_locator().set_params(integer=True, nbins=4)
-        ax.set_xlabel("layer (0 = embedding)")
-    panels[0].set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
-    figure.legend(*style.legend_entries(panels), loc="outside lower center", ncols=2)
-    style.title(
-        figure, "One token of 256 holds nearly all of the variance in three of four decoders"
-    )
-    return figure
-
-
 if __name__ == "__main__":
     table = pd.read_csv(TABLE).query("text == 'enwik8' and as_trained")
     with style.context():
         draw_prediction(table).savefig(FIGURES / "one_vector.png", dpi=150)
         draw_doses(table).savefig(FIGURES / "doses.png", dpi=150)
         draw_layers(table).savefig(FIGURES / "massive_by_layer.png", dpi=150)
-        draw_token(table).savefig(FIGURES / "one_token.png", dpi=150)
