@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from anisoscope.plot import panel_axes, style
 from anisoscope.plot.render import ORDERED, draw_panel, labels_along
-from anisoscope.plot.run_tables import NULLS_IN_FIGURES, Run
+from anisoscope.plot.run_tables import NULLS_IN_FIGURES, POSITION_LABELS, Run
 from anisoscope.plot.specs import (
     GAUSSIAN_CURVE,
     LINE,
@@ -34,7 +34,7 @@ def by_layer(
     *,
     null: str | None = None,
     show_null: str | None = None,
-    positions: str = "all",
+    positions: str | None = None,
     step: int | None = None,
     label: str | None = None,
     ax: Axes | None = None,
@@ -48,7 +48,8 @@ def by_layer(
             line each.
         null: a null model, to draw the excess over it; None for the value itself.
         show_null: a null model whose own value is drawn too, as a dashed line.
-        positions: the set of token positions, where a table has several.
+        positions: the set of token positions, where a table has several; None for a line each.
+            Heads and several tables have lines enough: None is "all", which the title says.
         step: the training step, where a table has several; None for the last.
         label: name of a single table's line in the legend.
         ax: axes to draw on; None for new ones. Call it again with the same axes to compare tables.
@@ -68,11 +69,15 @@ def by_layer(
     [0, 1, 2]
     """
     tables, several = name_tables(table, label), not isinstance(table, xr.Dataset)
+    sets = _position_sets(table, quantity, null) if positions is None and not several else {}
+    if sets:
+        start = f"{label}, " if label else ""
+        tables = {start + sets[at]: table.sel(positions=at, drop=True) for at in sets}
     lines: tuple[Line, ...] = ()
     if show_null:
         words = NULLS_IN_FIGURES.get(show_null, show_null)
         lines = (Line(words, model=show_null, look=GAUSSIAN_CURVE["look"], band=False),)
-    place = {"positions": positions, "step": step}
+    place = {"positions": positions or "all", "step": step}
     for own in tables.values():
         values = select_values(own, quantity, null, place)
         if show_null:
@@ -89,8 +94,11 @@ def by_layer(
     ax = _draw(spec, tables, place | {NULL_ROLE: null}, label, ax)
     with style.context(mathematics=True):
         crowded = several and not style.label_ends(ax)
-        if crowded or (not several and (label or others or show_null)):
-            ax.legend()
+        if crowded or (not several and (label or others or show_null or sets)):
+            ax.legend(*style.legend_entries([ax]))
+        partly = any(own.sizes.get("positions", 1) > 1 for own in tables.values())
+        if partly and positions is None and not ax.get_title():
+            ax.set_title(POSITION_LABELS["all"])
     return ax
 
 
@@ -306,6 +314,14 @@ def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Datase
     titles = [str(table.attrs.get("title", "")) for table in tables]
     distinct = all(titles) and len({*titles}) == len(titles)
     return dict(zip(titles if distinct else map(str, range(len(titles))), tables, strict=True))
+
+
+def _position_sets(table: xr.Dataset, quantity: str, null: str | None) -> dict[str, str]:
+    """Put the sets of positions that have a line each in words; none if other things have lines."""
+    values = select_values(table, quantity, null, {})
+    if values.sizes.get("positions", 1) == 1 or _depth_and_others(values, "positions", "step")[1]:
+        return {}
+    return {name: POSITION_LABELS.get(name, name) for name in values["positions"].values.tolist()}
 
 
 def _panels(

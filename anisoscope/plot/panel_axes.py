@@ -21,7 +21,8 @@ SHORT_AXIS = 30  # ratio of its ends: a shorter log axis has numbers between dec
 def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
     """Set the limits that panels share; a band is cut beyond twice the span of the lines.
 
-    Zero is included, as a line, if requested or if the lines come close to it.
+    Zero is included if requested or if the lines come close to it: as the lower edge, or as a line
+    where values reach it.
     """
     axes = list(axes)
     lines = _line_y_values(axes)
@@ -33,13 +34,13 @@ def fit_limits(axes: Iterable[Axes], zero: bool = False) -> None:
     span = (most - least) or abs(most) or 1.0
     low = max(min(ax.dataLim.y0 for ax in axes), least - 2 * span)
     high = min(max(ax.dataLim.y1 for ax in axes), most + 2 * span)
-    if zero or least < most / 2 or most <= 0:
+    if zero := zero or least < most / 2 or most <= 0:
         low, high = min(low, 0.0), max(high, 0.0)
-        for ax in axes:
-            ax.axhline(0, color="0.6", linewidth=0.7, zorder=1)
-    margin = 0.05 * ((high - low) or span)
+    edge, margin = zero and low == 0 < least, 0.05 * ((high - low) or span)
     for ax in axes:
-        ax.set_ylim(low - margin, high + margin)
+        ax.set_ylim(0 if edge else low - margin, high + margin)
+        if zero and not edge:
+            ax.axhline(0, color="0.6", linewidth=0.7, zorder=1)
 
 
 def fit_logarithmic(axes: Sequence[Axes]) -> None:

@@ -141,7 +141,7 @@ SPECS: dict[str, Spec] = {
         label=LARGEST_LABEL,
     ),
     "dimension_profile": Spec(
-        "Dimension over depth",
+        "Dimension of models and of Gaussian clouds over depth",
         "Intrinsic dimension (TwoNN) of each layer's vectors at the last checkpoint. Dashed: a "
         "Gaussian cloud of the same spectrum.",
         ("twonn",),

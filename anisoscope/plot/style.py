@@ -186,13 +186,24 @@ def label_ends(ax: Axes, width: float = 1.2) -> bool:
 
 
 def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
-    """Collect the legend entries of these panels: each label once, even if it begins with "_"."""
+    """Collect the legend entries of these panels: each label once, even if it begins with "_".
+
+    A label of lines in several colors, such as a null model's, comes last and is gray.
+    """
     handles = {}
     for ax in axes:
         for artist in (*ax.get_children(), *ax.containers):
             named = isinstance(artist, Line2D | Collection | Container)
-            if named and not UNNAMED.fullmatch(artist.get_label()):
-                handles[artist.get_label()] = artist
+            if named and not UNNAMED.fullmatch(label := artist.get_label()):
+                lines = [line for line in (handles.get(label), artist) if isinstance(line, Line2D)]
+                if len({line.get_color() for line in lines}) > 1:
+                    handles.pop(label)
+                    look = {
+                        "linestyle": artist.get_linestyle(),
+                        "linewidth": artist.get_linewidth(),
+                    }
+                    artist = Line2D([], [], color="0.35", **look)
+                handles[label] = artist
     return list(handles.values()), list(handles)
 
 

@@ -154,6 +154,8 @@ def select_values(
     """Select a quantity, or its excess, at these labels of dimensions; None is the last label."""
     check_table(table)
     names = [str(name) for name in table.data_vars if not str(name).endswith(excess_name(""))]
+    if not isinstance(quantity, str):
+        raise ValueError(f"quantity is {quantity!r}; pass one name, and call again for the next")
     if quantity not in names:
         advice = did_you_mean(str(quantity), names)
         if quantity in quantities():

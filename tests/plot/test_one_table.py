@@ -76,6 +76,20 @@ def test_heads_are_lines():
     np.testing.assert_array_equal(axes.lines[2].get_ydata(), values)
 
 
+def test_every_set_of_positions_is_drawn_or_the_title_names_the_one(table):
+    sets = pd.Index(["all", "without_first_token"], name="positions")
+    both = xr.concat([table, table + 1], sets).assign_attrs(table.attrs)
+    axes = plot.by_layer(both, "drift")
+    for line, name in zip(axes.lines, sets, strict=True):
+        curve_is(line, both.drift.sel(positions=name))
+    words = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert words == ["all positions", "without the first token"]
+    assert len({line.get_color() for line in axes.lines}) == 2
+    assert (axes.get_title(), plot.by_layer([both, both], "drift").get_title()) == ("", words[0])
+    chosen = plot.by_layer([both, both], "drift", positions="without_first_token")
+    curve_is(chosen.lines[0], both.drift.sel(positions="without_first_token"))
+
+
 @pytest.fixture(scope="module")
 def run():
     return make_run(layers=2, heads=2).results
@@ -120,6 +134,8 @@ def test_spectrum_and_scales_are_what_the_table_says(run, of):
         (lambda table: plot.by_layer(table, "drift", null="gaussian"), "null"),
         (lambda table: plot.by_step(table, "drift"), "dimensions"),
         (lambda table: plot.by_layer(table, "drift_excess"), "is not a quantity of the table"),
+        (lambda table: plot.by_layer(table, "drifts"), "did you mean drift?"),
+        (lambda table: plot.by_layer(table, ["drift", "mean_norm"]), "pass one name"),
         (lambda table: plot.by_layer(table, "drift", step=3), "drift has no dimension step"),
         (plot.effective_ranks, "spectrum"),
         (plot.dimension_by_scale, "scale"),
