@@ -152,23 +152,31 @@ def primary_contrasts(compared: Compared) -> Figure | None:
 
 
 def forest(table: pd.DataFrame, title: str = "Prespecified changes") -> Figure:
-    """Draw a row for each contrast under its conditions: change and interval over its margin."""
+    """Draw a row for each contrast under its conditions: change and interval over its margin.
+
+    A quantity that all share is named below; then conditions have a row each.
+    """
     table = table[table["verdict"] != NOTHING]
-    groups = table.groupby(CONTRAST_ENDS, sort=False)
-    figure = style.new_figure(style.PAGE_WIDTH, 1.3 + 0.2 * (len(table) + len(groups)))
+    groups, shared = table.groupby(CONTRAST_ENDS, sort=False), table["quantity"].nunique() == 1
+    rows = len(table) + (0 if shared else len(groups))
+    figure = style.new_figure(style.PAGE_WIDTH, 1.3 + 0.2 * rows)
     ax, labels, bold = figure.subplots(), [], []
     for (before, after, at, positions), rows in groups:
         side = ", without the first token" * (positions != "all")
-        labels.append(f"{format_pair(before, after)}, {WHERE[at]}{side}")
-        bold.append(True)
+        heading = f"{format_pair(before, after)}, {WHERE[at]}{side}"
+        if not shared:
+            labels.append(heading)
+            bold.append(True)
         for row in rows.itertuples(index=False):
             _draw_change(ax, row, -len(labels))
-            labels.append(style.axis_label(*shape_name(row.quantity)))
+            name = style.axis_label(*shape_name(row.quantity))
+            labels.append(heading if shared else name)
             bold.append(False)
     sizes = table[["change", "low", "high"]].abs().div(table["margin"], axis=0)
     widest = 1.3 * max(3.0, float(np.nan_to_num(sizes.max(axis=None))))
     style.name_rows(ax, labels, bold)
-    ratio_axis(ax, widest, "change, in units of the margin of equivalence (shaded)")
+    what = f"change in {name}" if shared else "change"
+    ratio_axis(ax, widest, f"{what}, in units of the margin of equivalence (shaded)")
     look = {"color": INK, "linestyle": "none", "markersize": 4}
     marks = [Line2D([], [], label=word, **mark, **look) for word, mark in MARKS.items()]
     words = "verdict, after Holm's correction"

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.collections import Collection
-from matplotlib.colors import Colormap, LinearSegmentedColormap
+from matplotlib.colors import Colormap, LinearSegmentedColormap, to_hex
 from matplotlib.container import Container
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -196,7 +196,7 @@ def legend_entries(axes: Iterable[Axes]) -> tuple[list[Any], list[str]]:
             named = isinstance(artist, Line2D | Collection | Container)
             if named and not UNNAMED.fullmatch(label := artist.get_label()):
                 lines = [line for line in (handles.get(label), artist) if isinstance(line, Line2D)]
-                if len({line.get_color() for line in lines}) > 1:
+                if len({to_hex(line.get_color()) for line in lines}) > 1:
                     handles.pop(label)
                     look = {
                         "linestyle": artist.get_linestyle(),

@@ -15,7 +15,7 @@ COLORS = dict(zip(VERDICTS, ("#0072B2", "#D55E00", "#E69F00", "0.25", "0.65"), s
 SHORT = {NOT_SHOWN: "not shown"}
 LOW_BAR = "Low bars, which nearly every trained model passes"
 EFFECTS_KEY = (
-    "Right of the shade: as claimed. Left: the opposite. What is claimed to be small (flat, stable, linear) has its "
+    "What is claimed to be small (flat, stable, linear) has its "
     "sign reversed: as claimed is in the shade. "
     "Bars: 95 % intervals, or ranges of five seeds; filled: p < 0.05 after correction over all; single pretrained "
     "models have no p. Not shown: contradicted, by a formula that we reconstructed. Right: numbers of models with each "
@@ -47,11 +47,14 @@ def effects(frame: pd.DataFrame) -> Figure:
     titles = [CLAIMS[row].wording if row in CLAIMS else heads[row] for row in rows]
     titles = [title[:1].upper() + title[1:] for title in titles]
     style.name_rows(ax, titles, [name not in CLAIMS for name in rows])
-    label = "effect over the smallest of interest: linear within ± 1 (shaded), logarithmic outside"
-    ratio_axis(ax, 40, label)
+    ratio_axis(ax, 40, "effect ÷ smallest effect of interest (logarithmic outside ± 1)")
+    for x, words in ((-6.5, "← the opposite"), (0, "too small to matter"), (6.5, "as claimed →")):
+        ax.text(x, 0.8, words, fontsize=style.SMALL_FONT, ha="center", va="bottom")
     style.add_footer(figure, [EFFECTS_KEY])
     figure.get_layout_engine().set(rect=(0, 0, 0.96, 1))
-    style.title(figure, "What the papers claim, and how large it is here")
+    style.title(
+        figure, "Beyond low bars, most effects that papers claim are small or inconclusive here"
+    )
     return figure
 
 

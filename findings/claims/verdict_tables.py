@@ -32,6 +32,21 @@ TITLES = {  # of the figures of primary contrasts
     "optimizer_ablations": "The optimizer changes the geometry at equal loss",
     "position_ablations": "Under Muon, learned positions make decoders more anisotropic",
 }
+WORDS = {  # of conditions in these figures
+    "causal_next": "causal, next character",
+    "causal_masked": "causal, masked",
+    "bidirectional_masked": "bidirectional, masked",
+    "softmax_one": "softmax with 1 in the denominator",
+    "qk_norm": "normed queries and keys",
+    "center_queries": "centered queries",
+    "sink": "a learned sink",
+    "isotropy": "a penalty on anisotropy",
+    "anisotropy": "a reward of anisotropy",
+    "learned_decoder": "learned positions, decoder",
+    "rotary_decoder": "rotary",
+    "learned_encoder": "learned positions, encoder",
+    "rotary_encoder": "rotary",
+}
 ABOUT = tomllib.loads((RESULTS / "experiments.toml").read_text())
 
 
@@ -66,6 +81,7 @@ def main(arguments: list[str]) -> None:
     with style.context():
         for folder in (RESULTS / name for name in ABOUT["folders"]):
             if len(named := on_disk.read_primary(folder)):
+                named = named.replace({"before": WORDS, "after": WORDS})
                 figure = plots.forest(named, TITLES.get(folder.name, "Prespecified changes"))
                 figure.savefig(FIGURES / f"{folder.name}_primary.png", dpi=150)
         effects(frame).savefig(FIGURES / "verdicts.png", dpi=150)

@@ -15,23 +15,22 @@ from findings.claims.phases import TABLES
 from findings.scripts.shared_tables import save_figure
 
 TEXTS = {
-    "many_natural": "101 symbols, natural",
-    "many_flattened": "250 symbols, flattened",
-    "few_natural": "28 symbols, natural",
-    "few_flattened": "60 symbols, flattened",
+    "many_natural": "101 symbols,\nnatural frequencies",
+    "many_flattened": "250 symbols,\nflattened frequencies",
+    "few_natural": "28 symbols,\nnatural frequencies",
+    "few_flattened": "60 symbols,\nflattened frequencies",
 }
 PANELS = {  # column, and what is subtracted from it for the null model
     "RankMe": ("rankme_centered", None),
     "effective rank": ("effective_rank", None),
     "gain (bits per character)": ("gain", None),
-    "exponent, α-ReQ": ("alpha_req", None),
+    "exponent (α-ReQ)": ("alpha_req", None),
     "anisotropy": ("anisotropy", None),
     "dimension (TwoNN)": ("twonn", "twonn_excess"),
 }
 NOTE = (
     "Decoders of 0.2 million parameters, width 64, AdamW, rotary positions; means over 4 blocks. Thin: seeds; "
-    "thick: their mean. Dashed: Gaussian cloud of the same spectrum. Gain: over the frequencies of characters. "
-    "Step 0 stands at one half."
+    "thick: their mean. Gain: over the frequencies of characters."
 )
 TITLES = {  # by the verdict on the claim that skewed frequencies make the collapse
     "reproduced": "Flattened frequencies lessen the collapse of the effective rank",
@@ -53,13 +52,14 @@ def draw(curves: pd.DataFrame) -> Figure:
                 draw_text(ax, own, column, color, words)
                 if excess:
                     null = own.assign(null=own[column] - own[excess]).groupby("step")["null"].mean()
-                    ax.plot(np.maximum(null.index, 0.5), null, "--", color=color, linewidth=0.9)
-        panel_axes.logarithmic(ax.xaxis)
+                    look = {"linewidth": 0.9, "label": "Gaussian cloud,\nsame spectrum"}
+                    ax.plot(null.index, null, "--", color=color, **look)
+        panel_axes.step_axis(ax, int(curves["step"].max()))
         if column == "twonn":
             panel_axes.logarithmic(ax.yaxis)
         ax.set_title(title)
-    for ax in axes[-1]:
-        ax.set_xlabel("step")
+    for ax in axes[0]:
+        ax.set_xlabel("")
     style.legend(axes)
     return figure
 
@@ -67,9 +67,9 @@ def draw(curves: pd.DataFrame) -> Figure:
 def draw_text(ax: Axes, own: pd.DataFrame, column: str, color: str, words: str) -> None:
     """Draw a line for each seed, and their mean."""
     for _, run in own.groupby("seed"):
-        ax.plot(np.maximum(run.step, 0.5), run[column], color=color, linewidth=0.5, alpha=0.6)
+        ax.plot(run.step, run[column], color=color, linewidth=0.5, alpha=0.6)
     mean = own.groupby("step")[column].mean()
-    ax.plot(np.maximum(mean.index, 0.5), mean, color=color, label=words)
+    ax.plot(mean.index, mean, color=color, label=words)
 
 
 def draw_depth(layers: pd.DataFrame) -> Figure:

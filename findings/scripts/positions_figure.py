@@ -5,7 +5,6 @@
 It reads steps.csv of findings/tables/position_optimizer (findings/claims/positions_by_optimizer.py).
 """
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -18,7 +17,7 @@ POSITIONS = {"learned": "learned positions", "rotary": "rotary positions"}
 TITLE = "Under Muon learned positions end twice as anisotropic; the gap opens after step 256"
 NOTE = (
     "Decoders of 0.2 million parameters; means over 4 blocks, all positions. Thin: five seeds; thick: "
-    "their mean. Step 0 stands at one half."
+    "their mean."
 )
 
 
@@ -29,11 +28,11 @@ def draw(steps: pd.DataFrame) -> Figure:
         for (kind, words), color in zip(POSITIONS.items(), style.COLORS, strict=False):
             own = steps[steps.condition == f"{optimizer}_{kind}"]
             for _, run in own.groupby("seed"):
-                ax.plot(np.maximum(run.step, 0.5), run[PRIMARY], color=color, lw=0.5, alpha=0.6)
+                ax.plot(run.step, run[PRIMARY], color=color, lw=0.5, alpha=0.6)
             mean = own.groupby("step")[PRIMARY].mean()
-            ax.plot(np.maximum(mean.index, 0.5), mean, color=color, label=words)
-        panel_axes.logarithmic(ax.xaxis)
-        ax.set(title=title, xlabel="step")
+            ax.plot(mean.index, mean, color=color, label=words)
+        panel_axes.step_axis(ax, int(steps["step"].max()))
+        ax.set_title(title)
     axes[0].set_ylabel("anisotropy")
     style.legend(axes)
     return figure

@@ -56,18 +56,18 @@ NAMES = {
     "bell_blocks": "bell of anisotropy",
     "std_over_layers": "deviation of anisotropy over blocks",
     "growth": "growth of anisotropy",
-    "last_dimension": "dimension, TwoNN (log2)",
-    "expansion": "expansion of the dimension (log2)",
-    "compression": "compression of the dimension (log2)",
-    "last_drift": "drift (log2)",
-    "drift_growth": "growth of drift (log2)",
+    "last_dimension": "dimension, TwoNN (log2 units)",
+    "expansion": "expansion of the dimension (log2 units)",
+    "compression": "compression of the dimension (log2 units)",
+    "last_drift": "drift (log2 units)",
+    "drift_growth": "growth of drift (log2 units)",
     "entropy_decrease": "sharpening of attention (nats)",
     "alignment_growth": "alignment of query and key drift",
 }
 MARKED = (3, 10, 30, 100)  # seeds on the upper axis
 NOTE = (
     "Deviation between seeds at the last checkpoint, pooled over 3 to 14 conditions of five seeds (decoders) and 3 to "
-    "6 (encoders), each 0.2 million parameters, 400 to 1,200 steps; bars: 95 %. Open: the condition that varies most. "
+    "6 (encoders), each 0.2 million parameters, 400 to 1,200 steps; bars: 95 %. "
     "Above: seeds of each of two conditions that show a difference of 0.05 at 5 % with a power of 0.8."
 )
 
@@ -171,18 +171,23 @@ def draw(frame: pd.DataFrame) -> Figure:
             style.draw_row(ax, shift - place, row.seeds, ends, color, filled=True, markersize=4)
             ax.plot(row.seeds_largest, shift - place, "o", color=color, markerfacecolor="white")
     for color, kind in zip(style.COLORS, MODELS.values(), strict=False):
-        ax.plot([], [], "o-", color=color, label=f"{kind}s")
+        ax.plot([], [], "o-", color=color, label=f"{kind}s, pooled")
+    ax.plot([], [], "o", color="0.35", markerfacecolor="white", label="the noisiest condition")
     style.name_rows(ax, list(NAMES.values()), [False] * len(NAMES), style.SMALL_FONT)
-    ax.set(xscale="log", xlabel="standard deviation between seeds")
+    ax.set(xscale="log", xlabel="standard deviation between seeds, in the unit of each quantity")
     panel_axes.logarithmic(ax.xaxis)
     known = np.geomspace(0.005, 0.6, 200)
     needed = [seeds_needed(value) for value in known]
     upper = ax.twiny()
-    upper.set(xscale="log", xlim=ax.get_xlim(), xlabel="seeds that show a difference of 0.05")
+    upper.set(
+        xscale="log",
+        xlim=ax.get_xlim(),
+        xlabel="seeds of each condition that show a difference of 0.05",
+    )
     upper.set_xticks(np.interp(MARKED, needed, known), MARKED)
     upper.minorticks_off()
     upper.grid(visible=False)
-    ax.legend(loc="lower left")
+    ax.legend(loc="upper right")
     return figure
 
 
