@@ -27,5 +27,5 @@ ax.set(
     xlabel="first coordinate",
     ylabel="second coordinate",
     aspect="equal",
-    title="Seen by 20 neighbors",
+    title="20 neighbors tell the line from the ball",
 )

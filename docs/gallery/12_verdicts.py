@@ -21,7 +21,7 @@ words = {
     "last_drift": "drift (log2 units)",
 }
 
-figure, axes = plt.subplots(1, 3, figsize=(6.9, 2.4), sharey=True)
+figure, axes = plt.subplots(1, 3, figsize=(6.9, 2.6), sharey=True)
 for ax, (quantity, rows) in zip(axes, table.groupby("quantity", sort=False), strict=True):
     for place, row in enumerate(rows.itertuples()):
         color, marker = looks.get(row.verdict, ("#CC79A7", "D"))
@@ -43,5 +43,6 @@ for ax, (quantity, rows) in zip(axes, table.groupby("quantity", sort=False), str
 handles = {
     label: one for ax in axes for one, label in zip(*ax.get_legend_handles_labels(), strict=True)
 }
-figure.legend(handles.values(), handles, loc="outside upper center", ncols=3)
+figure.legend(handles.values(), handles, loc="outside lower right", ncols=3)
+figure.suptitle("The optimizer changes the geometry at equal loss", fontsize=9.5)
 figure.supxlabel("change against AdamW; gray: the prespecified margin", fontsize=7.5)

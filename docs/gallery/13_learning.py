@@ -18,17 +18,18 @@ table = table[table.characters >= 1e5]
 level = table.groupby("recipe").valid_bits.min().max()
 
 ax = plt.subplots()[1]
+names = {"muon": "Muon, rotary", "rotary": "AdamW, rotary", "nanogpt": "nanoGPT's recipe"}
 looks = zip(
     table.groupby("recipe", sort=False), ("#0072B2", "#D55E00", "#009E73"), "os^", strict=True
 )
 for (recipe, rows), color, marker in looks:
     there = rows[rows.valid_bits <= level].iloc[0]
-    ax.plot(rows.characters, rows.valid_bits, color=color, label=recipe)
+    ax.plot(rows.characters, rows.valid_bits, color=color, label=names[recipe])
     ax.plot(there.characters, there.valid_bits, color=color, marker=marker, markersize=7)
     ax.plot([there.characters] * 2, [1.5, there.valid_bits], color=color, linestyle=":")
 ax.axhline(level, color="0.5", linewidth=0.8)
 ax.text(1.1e5, level + 0.05, f"the level: {level:.2f} bits", color="0.3")
 ax.set_xscale("log")
 ax.set(xlabel="characters read", ylabel="validation bits per character", ylim=(1.5, None))
-ax.set_title("Each run is read where it is marked")
+ax.set_title("Equal loss comes after two, four and ten million characters")
 ax.legend()

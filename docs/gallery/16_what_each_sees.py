@@ -33,8 +33,11 @@ quantities = (
     "mean_norm",
 )
 
-figure, axes = plt.subplots(1, 6, figsize=(8.4, 3.2))
-figure.get_layout_engine().set(rect=(0.13, 0.42, 0.87, 0.58))
+figure, axes = plt.subplots(1, 6, figsize=(8.4, 3.4))
+figure.get_layout_engine().set(rect=(0.13, 0.4, 0.87, 0.6))
+figure.suptitle(
+    "No single number tells all six from the round cloud (bold: it differs)", fontsize=9.5
+)
 for column, (ax, (name, points)) in enumerate(zip(axes, clouds.items(), strict=True)):
     ax.scatter(*points.T, s=1, color="#0072B2")
     span = 1.1 * np.abs(points).max()

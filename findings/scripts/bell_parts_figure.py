@@ -107,7 +107,7 @@ def draw_parts(frame: pd.DataFrame) -> Figure:
             )
         ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
     first = next(iter(panels.values()))
-    first.set(ylabel="part of the share of\nthe second moment\nin one direction")
+    first.set(ylabel="part of the leading\ndirection's share of\nthe second moment")
     figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=5)
     return figure
 
@@ -121,5 +121,5 @@ if __name__ == "__main__":
         title = "At most 1 % of the vectors hold nearly all of the variance inside three of four decoders"
         own = heights[(heights.text == FIRST_TEXT) & (heights.length == REFERENCE)]
         save_figure(draw_token(own), "one_token", title)
-        title = "The first token leads in SmolLM2 and Qwen2.5 0.5B, in 1.5B in one text, and not in Gemma"
+        title = "Of the bell's height, the first token makes most in SmolLM2 and Qwen2.5 0.5B, not in Gemma"
         save_figure(draw_parts(shares), "bell_parts", title)

@@ -39,7 +39,9 @@ NOTE = (
     "windows of the validation text. Null: 200 permutations of whole windows. Framed: the best pair; beside it the "
     "score that is left when each permutation may choose its best pair too."
 )
-TITLE = "A permutation takes at most {:.1%} from the best pair; untrained layers reach {:.2f}"
+TITLE = (
+    "Chance takes at most {:.1%} from the best pair of layers, but untrained models reach {:.2f}"
+)
 Clouds = list[np.ndarray]  # (P, D) of each layer, window after window
 
 

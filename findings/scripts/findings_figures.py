@@ -13,15 +13,16 @@ from findings.scripts.shared_tables import FIGURES, RESULTS, draw_line, student
 
 FAMILIES = {  # quantity: title, unit or what it is, where of several, whether logarithmic
     "logit_lens_loss": ("logit lens", "loss (bits)", None, True),
-    "curvature": ("trajectory", "mean angle (rad)", None, False),
-    "sink_rate": ("sinks", "share of heads", None, False),
+    "curvature": ("straightness of paths", "mean angle (rad)", None, False),
+    "sink_rate": ("attention sinks", "share of heads", None, False),
     "massive_points": ("massive activations", "share of points", None, True),
-    "linearity_update_adjusted": ("linearity", "of a block's update", None, False),
-    "information_imbalance_layers": ("imbalance", "to the next layer", "next", True),
-    "procrustes_layers": ("alignment", "Procrustes similarity", "next", False),
-    "correlation_dimension": ("estimators", "correlation dimension", None, True),
-    "hub_skewness": ("hubness", "skewness of occurrences", None, False),
+    "linearity_update_adjusted": ("linearity of blocks", "adjusted R² of update", None, False),
+    "information_imbalance_layers": ("information imbalance", "to the next layer", "next", True),
+    "procrustes_layers": ("alignment of layers", "Procrustes similarity", "next", False),
+    "correlation_dimension": ("dimension", "correlation dimension", None, True),
+    "hub_skewness": ("hubness", "skewness", None, False),
 }
+IN_TITLE = ("logit_lens_loss", "curvature")  # quantities that titles speak of: bold
 OVER = {"sink_rate": "mean weight above", "massive_points": "coordinate over median above"}
 NOTE = (
     "Bands: 95 % intervals over windows or seeds. Dashed: Gaussian cloud of the same spectrum. "
@@ -66,7 +67,8 @@ def draw_families(rows: pd.DataFrame, title: str) -> Figure:
             panel_axes.fit_logarithmic([ax])
         if name == "sink_rate":
             ax.set_ylim(-0.02, 1.02)
-        ax.set(title=family, ylabel=unit, xlabel=OVER.get(name, "relative depth"))
+        ax.set(ylabel=unit, xlabel=OVER.get(name, "relative depth"))
+        ax.set_title(family, fontweight="bold" if name in IN_TITLE else "normal")
     for ax in axes[:, 2]:
         style.label_ends(ax, 0.8)
     style.title(figure, title)

@@ -23,34 +23,35 @@ COLORS = {  # condition and position encoding
     ("encoder", "learned"): "0.6",
     ("encoder", "rotary"): "0.3",
 }
+IN_TITLE = ("drift_growth", "relative_drift", "bell_blocks")  # panels that titles speak of: bold
 MARKERS = {"learned": "o", "rotary": "s"}
 RUNS = {  # panels of the last checkpoint: column, and another one, drawn hollow
     "test loss (bits per character)": ("test_bits", None),
     "growth of anisotropy": ("growth", None),
-    "bell": ("bell_blocks", "bell_with_embedding"),
+    "bell of anisotropy": ("bell_blocks", "bell_with_embedding"),
     "growth of drift (log2 units)": ("drift_growth", None),
     "sharpening of attention (nats)": ("entropy_decrease", None),
-    "expansion (log2 units)": ("expansion", "compression"),
+    "expansion of dimension (log2)": ("expansion", "compression"),
 }
 STEPS = {  # panels over the loss, decoders: column, and a null model drawn dashed
     "anisotropy": ("anisotropy", None),
-    "bell from block 1": ("bell_blocks", None),
-    "deviation over blocks": ("std_over_layers", None),
+    "bell of anisotropy": ("bell_blocks", None),
+    "deviation of anisotropy": ("std_over_layers", None),
     "relative drift": ("relative_drift", None),
-    "attention entropy": ("attention_entropy", None),
+    "attention entropy (nats)": ("attention_entropy", None),
     "dimension (TwoNN)": ("dimension", "dimension_null"),
 }
 
 
 SIZE_NOTE = (
-    "Last checkpoint, all positions. Points: seeds, one of 2m and 7m; lines: means. Hollow and "
+    "Last checkpoint, all positions. Points: seeds, one of 2M and 7M; lines: means. Hollow and "
     "dotted: the bell with the embedding as first end, and compression of the dimension. Black, "
     "dotted: the smallest bell of interest. A bell from block 1 needs 3 blocks."
 )
 BITS_NOTE = (
     "Decoders with learned positions. Each point is a checkpoint, a mean over seeds; training goes "
     "to the right. Dashed: Gaussian "
-    "clouds of the same covariance. Attention entropy is in nats. The first steps, above "
+    "clouds of the same covariance. Deviation: over blocks. The first steps, above "
     "{most:g} bits, are not shown."
 )
 MOST = 5.0  # bits per character: what frequencies of characters alone give
@@ -64,17 +65,17 @@ def draw_sizes(runs: pd.DataFrame) -> Figure:
         for (kind, encoding), own in runs.groupby(["condition", "position_encoding"]):
             look: dict[str, Any] = {"color": COLORS[kind, encoding], "markersize": 3}
             marker = MARKERS[encoding]
-            draw_means(ax, own, column, "-", marker, label=f"{kind}, {encoding}", **look)
+            draw_means(ax, own, column, "-", marker, label=f"{kind}, {encoding} positions", **look)
             if other:
                 draw_means(ax, own, other, ":", marker, markerfacecolor="none", **look)
-        if title == "bell":
+        if column == "bell_blocks":
             smallest = CLAIMS["decoder_bell"].smallest
             ax.axhline(smallest, color="0.3", linewidth=0.9, linestyle=":")
-        ax.set_title(title)
+        ax.set_title(title, fontweight="bold" if column in IN_TITLE else "normal")
     sizes = runs.groupby("size").parameters.first()
     for ax in axes[-1]:
         ax.set(xscale="log", xlabel="parameters")
-        ax.set_xticks(sizes, sizes.index)
+        ax.set_xticks(sizes, sizes.index.str.upper().str.replace("K", "k"))
         ax.minorticks_off()
     axes[0, 0].legend()
     return figure
@@ -101,10 +102,10 @@ def draw_bits(steps: pd.DataFrame) -> Figure:
         for at, size in enumerate(sizes):
             mean = own[own["size"] == size].groupby("step").mean(numeric_only=True)
             look = {"color": colors.to_rgba(at), "markersize": 2.5}
-            ax.plot(mean.validation_bits, mean[column], "o-", label=size, **look)
+            ax.plot(mean.validation_bits, mean[column], "o-", label=size.replace("m", "M"), **look)
             if null:
                 ax.plot(mean.validation_bits, mean[null], "--", linewidth=0.9, **look)
-        ax.set_title(title)
+        ax.set_title(title, fontweight="bold" if column in IN_TITLE else "normal")
     axes[0, 0].invert_xaxis()
     for ax in axes[-1]:
         ax.set_xlabel("validation loss (bits)")
@@ -120,7 +121,9 @@ def main() -> None:
     with style.context():
         title = "Larger decoders drift farther, and none has a bell"
         save_figure(draw_sizes(runs), "ladder_size", title, SIZE_NOTE)
-        title = "At equal loss, from 220k parameters on, larger decoders drift farther"
+        title = (
+            "At equal loss, from 220k parameters on, larger decoders drift farther; none has a bell"
+        )
         save_figure(draw_bits(steps), "ladder_bits", title, BITS_NOTE.format(most=MOST))
 
 

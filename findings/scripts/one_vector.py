@@ -22,7 +22,7 @@ LONGEST = 100_000  # tokens that the prediction is drawn for
 MODEL, LAYERS = "SmolLM2-135M-Instruct", (12, 20, 28)  # of the table of windows
 CUT, CLAMPED = "cut after the run", "clamped in the run"
 MARKS = {
-    "anisotropy": ("as it is", "--"),
+    "anisotropy": ("unchanged model", "--"),
     "without_first_token": ("without the first token", ":"),
 }
 LINES = {
@@ -93,12 +93,12 @@ def draw_doses(massive: pd.DataFrame) -> Figure:
         bottom.plot(sinks.index[:-1], sinks.iloc[:-1], "o-", color=style.COLORS[0])
         bottom.axhline(sinks.iloc[-1], color="0.4", linewidth=0.9, linestyle="--")
         top.set_title(f"{NAMES[name]}, layer {middle}")
-        bottom.set(xscale="log", xlabel="largest coordinate that is left")
+        bottom.set(xscale="log", xlabel="largest coordinate allowed")
         label_ticks(bottom, (200, 1200, 6000))
     panels[0, 0].set(ylabel="anisotropy", ylim=(0, 1.02))
     panels[1, 0].set(ylabel="share of heads with a sink", ylim=(0, 1.02))
     figure.legend(*style.legend_entries(panels[0]), loc="outside lower center", ncols=4)
-    style.title(figure, "A bell falls where its largest coordinates are limited")
+    style.title(figure, "Limiting the largest coordinates lowers the bell and thins out sinks")
     return figure
 
 

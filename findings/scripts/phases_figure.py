@@ -57,7 +57,7 @@ def draw(curves: pd.DataFrame) -> Figure:
         panel_axes.step_axis(ax, int(curves["step"].max()))
         if column == "twonn":
             panel_axes.logarithmic(ax.yaxis)
-        ax.set_title(title)
+        ax.set_title(title, fontweight="bold" if column == "effective_rank" else "normal")
     for ax in axes[0]:
         ax.set_xlabel("")
     style.legend(axes)

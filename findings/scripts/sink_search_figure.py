@@ -46,19 +46,22 @@ def draw(rows: pd.DataFrame) -> Figure:
         )
         ax.set(xlim=(-0.02, 0.52), ylim=(-0.36, 0.5), xlabel="attention on the first token")
     axes[0].set_ylabel("bell of anisotropy")
-    for run in NAMES:
+    for run, name in NAMES.items():
         names = [name for name in (f"anisotropy_{layer}" for layer in range(13)) if name in rows]
         profile = rows.loc[run, names].astype(float).dropna()
-        axes[2].plot(np.linspace(0, 1, len(profile)), profile, markersize=3, **looks[run])
+        axes[2].plot(
+            np.linspace(0, 1, len(profile)), profile, markersize=3, label=name, **looks[run]
+        )
     axes[2].set(xlabel="relative depth (0 = embedding)", ylabel="anisotropy", ylim=(0, None))
+    style.label_ends(axes[2], 0.75)
     axes[2].set_title("anisotropy over depth", fontsize=style.SMALL_FONT)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=5)
     about = (
         "one seed each (12 blocks, rotary: two), last checkpoint; 4 blocks and learned positions"
     )
     lines = f"Decoders on characters, {len(rows)} runs, {about} unless named otherwise. Attention: "
     lines += f"mean weight of the head with most. Dashed: {SINK_FROM} of attention, and a bell of "
     lines += f"{bell}. Gray: the other runs."
+    style.title(figure, "Sinks and bells come without each other")
     style.add_footer(figure, [lines])
     return figure
 

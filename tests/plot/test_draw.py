@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from anisoscope.plot import draw, style
+from anisoscope.plot import draw, panel_axes, style
 from anisoscope.plot.run_tables import Run, provenance, round_up, shared_positions
 from anisoscope.plot.specs import WATCHED
 from tests.plot.reading import footer_of, inside
@@ -135,3 +135,16 @@ def test_provenance_says_what_is_shared_once_and_what_differs_by_run(runs, tiny)
     assert "step 1,000 of 2,000" in provenance({"decoder": unfinished})[0]
     rates = {f"at {rate}": under(tiny, {"train.learning_rate": rate}) for rate in (0.01, 0.001)}
     assert provenance(rates)[1] == [f"{name}: train.learning_rate={name[3:]}" for name in rates]
+
+
+def test_a_null_model_of_several_runs_has_one_gray_entry_and_zero_is_the_edge_or_a_line():
+    for least in (1.0, -1.0):
+        ax = style.new_figure(2, 2).subplots()
+        for run, color in zip("ab", style.COLORS, strict=False):
+            ax.plot([least, 2], color=color, label=run)
+            ax.plot([3, 3], "--", color=color, label="null")
+        handles, labels = style.legend_entries([ax])
+        assert labels == ["a", "b", "null"]
+        assert [line.get_color() for line in handles] == [*style.COLORS[:2], "0.35"]
+        panel_axes.fit_limits([ax], zero=True)
+        assert (len(ax.lines), ax.get_ylim()[0] == 0) == ((4, True) if least > 0 else (5, False))

@@ -13,7 +13,7 @@ from anisoscope.analysis import contrasts as changes
 from anisoscope.analysis import primary
 from anisoscope.analysis import run_summaries as tables
 from anisoscope.plot import draw
-from anisoscope.plot.experiment_figures import CONTRASTED, Compared, draw_contrasts
+from anisoscope.plot.experiment_figures import CONTRASTED, Compared, draw_contrasts, forest
 from anisoscope.plot.run_tables import Run, average_seeds
 from tests.plot.reading import caption_of, inside
 from tests.plot.tables import changed, make_run, under
@@ -137,3 +137,6 @@ def test_prespecified_contrasts_are_a_forest_in_units_of_their_margins(runs):
     assert [text.split("  ")[1] for text in words] == [*verdicts]
     empty = Compared(runs, None, None, table[5:])
     assert draw.EXPERIMENT["primary_contrasts"](empty) is None
+    alike = forest(table[:5].assign(quantity="growth"))
+    rows = [tick.get_text() for tick in alike.axes[0].get_yticklabels()]
+    assert rows == ["learned decoder → rotary decoder, loss-matched"] * 5

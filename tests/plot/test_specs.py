@@ -103,7 +103,7 @@ def test_a_figure_needs_its_quantities_and_draws_those_that_there_are(runs):
     assert RUN_FIGURES["excess_over_nulls"]({"decoder": with_nulls(decoder)}) is None
     partly = runs | {"partly": lacking(with_nulls(decoder, "shuffled"), "anisotropy")}
     axes = RUN_FIGURES["excess_over_nulls"](partly).axes
-    assert [len(ax.lines) for ax in axes[3:6]] == [0, 4, 3]  # of the effective rank, with 0
+    assert [len(ax.lines) for ax in axes[3:6]] == [0, 3, 3]  # of the effective rank
     without = {"decoder": dataclasses.replace(decoder, hook_points={})}
     assert RUN_FIGURES["hook_points"](without) is None
 
@@ -143,6 +143,6 @@ def test_models_stand_in_columns_by_kind(runs):
     figure = MODELS["shape_of_learning"]["anisotropy_over_depth"](models)
     panels = itertools.product(SIDES, (["BERT"], ["OPT", "Pythia"]))
     for ax, (side, names) in zip(figure.axes, panels, strict=True):
-        assert [line.get_label() for line in ax.lines[:-1]] == names
+        assert [line.get_label() for line in ax.lines] == names
         for line, name in zip(ax.lines, names, strict=False):
             curve_is(line, models[name].results.anisotropy.isel(step=-1).sel(positions=side))
