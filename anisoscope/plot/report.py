@@ -30,7 +30,9 @@ PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{mark}
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body {{ font: 15px system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
-pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}</style></head>
+pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}
+@media (max-width: 600px) {{ p:has(> img) {{ overflow-x: auto }} img {{ max-width: none; width: 40em }} }}
+</style></head>
 <body><h1>{title}</h1>
 {summary}<h2>Every quantity</h2>
 <p>Menus choose quantity and token positions, the slider the training step; a click on a run in the
@@ -60,6 +62,10 @@ const narrow = innerWidth < 900;
     const slides = figure.layout.sliders.length;
     figure.layout.legend = {{orientation: "h", y: slides ? -0.5 : -0.2}};
     figure.layout.height += 80 * slides;
+    figure.layout.updatemenus.forEach(menu => {{
+      menu.buttons.forEach(x => x.label = x.label.replace(", excess over", " −"));
+      Object.assign(menu, {{x: -0.25, font: {{size: 9}}}});
+    }});
     wrapTexts(figure);
     figure.config = {{displayModeBar: false}};
   }});
@@ -304,7 +310,8 @@ def _words_button(words: str, lines: list[QuantityCurve]) -> dict[str, Any]:
     line = next(line for line in lines if line.words == words)
     shown = [other.words == words for other in lines]
     own = [other for other, visible in zip(lines, shown, strict=True) if visible]
-    text = f"{_describe_bars(own)} {line.attrs.get('formula', '')}".strip()
+    formula = f"Formula: {line.attrs['formula']}." if "formula" in line.attrs else ""
+    text = f"{_describe_bars(own)} {formula}".strip()
     text = "<br>".join(map(typeset, textwrap.wrap(f"{text} {_describe_marks(line)}".strip(), 130)))
     above = {"text": text, "font": {"size": 12}, "x": 0.01, "y": 0.76}
     ticks = {"dtick": -(-len(line.x) // MOST_TICKS)} if line.along in DEPTHS else {}
