@@ -30,9 +30,7 @@ PAGE_TEMPLATE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8">{mark}
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>{title}</title>
 <style>body {{ font: 15px system-ui, sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em }}
-pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}
-@media (max-width: 600px) {{ p:has(> img) {{ overflow-x: auto }} img {{ max-width: none; width: 40em }} }}
-</style></head>
+pre {{ white-space: pre-wrap }} img {{ max-width: 100% }}</style></head>
 <body><h1>{title}</h1>
 {summary}<h2>Every quantity</h2>
 <p>Menus choose quantity and token positions, the slider the training step; a click on a run in the
