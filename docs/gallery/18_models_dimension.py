@@ -15,5 +15,6 @@ import anisoscope
 root = next(one for one in pathlib.Path.cwd().parents if (one / "findings").is_dir())
 table = xr.load_dataset(root / "findings" / "tables" / "real_models" / "SmolLM2-135M-Instruct.nc")
 
-ax = anisoscope.plot.by_layer(table, "twonn", show_null="gaussian", label="SmolLM2 135M")
+choice = {"positions": "all", "show_null": "gaussian", "label": "SmolLM2 135M"}
+ax = anisoscope.plot.by_layer(table, "twonn", **choice)
 ax.set(ylim=(0, None), title="Far fewer dimensions than the covariance allows")
