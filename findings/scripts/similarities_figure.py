@@ -20,6 +20,7 @@ NAMES = {
     "CKA": "CKA",
     "RSA": "RSA, as here",
 }
+TITLE = "Neighbors and Procrustes tell sizes of decoders apart more surely than CKA"
 SETS = {"all": "45 pairs of all decoders", "one size": "9 pairs of one size"}
 
 
@@ -33,16 +34,16 @@ def main() -> None:
         left.plot(1 - groups["violations"].loc[list(NAMES)], rows, "o", color=style.COLORS[0])
         left.axvline(0.5, color="gray", linewidth=0.8, linestyle=":")
         left.annotate("chance", (0.51, rows[-1]), fontsize=style.SMALL_FONT)
-        left.set(xlim=(0.45, 1.02), xlabel="one size is more alike:\nshare of comparisons")
+        left.set(xlim=(0.45, 1.02), xlabel="share of comparisons in which\none size is more alike than two")
         for (of, words), color, fill in zip(
             SETS.items(), style.COLORS, ("full", "none"), strict=False
         ):
             look = {"color": color, "fillstyle": fill, "label": words}
             right.plot(outputs[of].loc[list(NAMES)], rows, "o", **look)
-        right.set(xlim=(0, 1.02), xlabel="follows how outputs differ:\nrank correlation")
+        right.set(xlim=(0, 1.02), xlabel="rank correlation with\nhow far outputs differ")
         right.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
         left.set_yticks(rows, NAMES.values())
-        save_figure(figure, "similarities")
+        save_figure(figure, "similarities", TITLE)
 
 
 if __name__ == "__main__":
