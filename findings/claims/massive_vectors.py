@@ -1,9 +1,9 @@
-"""One token makes the bell, and its height can be computed: claims, then verdicts.
+"""Claims on massive vectors, the height of the bell and its parts, then verdicts and baselines.
 
     .venv/bin/python -m findings.claims.massive_vectors
 
 It reads heights.csv and shares.csv of findings/tables/massive_vectors (findings/scripts/bell_heights.py and
-bell_factors.py make them), and writes verdicts.csv there.
+bell_factors.py make them), and writes verdicts.csv and baselines.csv there.
 
 Written before a value was read: four decoders, three texts (enwik8, the language reference of Python,
 the source of its library), windows of 32, 128, 512 and 2,048 tokens (both Qwen2.5: up to 512; some
@@ -42,6 +42,10 @@ a factor that raises an end would seem to explain a middle.
 - `mean_alone_little`: the mean alone, H(none) − H(mean) over H(none), is below SMALL where `token_leads`.
 - `gain_little`: the gain's share lies within ± SMALL in every model.
 - `all_together`: with 16 coordinates what is left is below LEFT of H(none) in every model.
+
+**Baselines, added after the verdicts were known**, so they are not judged: `constant` is the median anisotropy
+of a model's cells, `copy` the anisotropy of the same layer of enwik8 at REFERENCE tokens. `distances` is
+`distances_from_another_text`, and the same in the other windows of enwik8.
 """
 
 import pathlib
@@ -82,13 +86,16 @@ def residuals(heights: pd.DataFrame) -> pd.DataFrame:
     cells["by_distances"] = outside(measured, height(f, cells.d), height(f, cells.d, cells.rest))
     own = cells[(cells.text == FIRST_TEXT) & (cells.length == REFERENCE)]
     other = cells[["model", "layer"]].merge(
-        own[["model", "layer", "r", "d", "rest"]], "left", ["model", "layer"]
+        own[["model", "layer", "r", "d", "rest", "anisotropy"]], "left", ["model", "layer"]
     )
     other.index, first = cells.index, 1 / cells.length
     elsewhere = (cells.text != FIRST_TEXT) & other.r.notna()
     cells["from_another_text"] = (measured - height(first, other.r)).where(elsewhere)
     ends = height(first, other.d), height(first, other.d, other.rest)
-    cells["distances_from_another_text"] = outside(measured, *ends).where(elsewhere)
+    cells["distances"] = outside(measured, *ends).where(other.r.notna())
+    cells["distances_from_another_text"] = cells.distances.where(elsewhere)
+    cells["copy"] = measured - other.anisotropy
+    cells["constant"] = measured - cells.groupby("model").anisotropy.transform("median")
     return cells
 
 
@@ -126,16 +133,37 @@ def describe(claim: str, model: str, distance: pd.Series, bound: float) -> dict[
     return {"claim": claim, "model": model} | numbers | {"most": distance.max(), "verdict": verdict}
 
 
-def judge_bells(heights: pd.DataFrame) -> pd.DataFrame:
-    """Judge what is left of each model's bell without massive vectors, in each text."""
+def compare_baselines(heights: pd.DataFrame) -> pd.DataFrame:
+    """Return how near baselines come, a row for each set of cells, model and prediction."""
+    cells = residuals(heights)
+    first, rows = cells.text == FIRST_TEXT, []
+    sets = {
+        "all": (cells, ["constant"]),
+        "other texts": (cells[~first], ["distances", "copy"]),
+        "other windows": (cells[first & (cells.length != REFERENCE)], ["distances", "copy"]),
+    }
+    for name, (chosen, predictions) in sets.items():
+        for prediction in predictions:
+            for model, own in chosen.dropna(subset=prediction).groupby("model", sort=False):
+                row = describe(prediction, model, own[prediction].abs(), CLOSE)
+                rows.append({"set": name, "prediction": row.pop("claim")} | row)
+    return pd.DataFrame(rows).drop(columns="verdict")
+
+
+def judge_bells(heights: pd.DataFrame, positions: str = "rest") -> pd.DataFrame:
+    """Judge what is left of each model's bell in each text, by default without massive vectors.
+
+    `positions` is a column of the heights: `rest`, `without_first`, or `anisotropy` for all vectors.
+    """
+    name = {"rest": "without_massive", "anisotropy": "all"}.get(positions, positions)
     rows = []
     for (model, text), own in heights[heights.length == REFERENCE].groupby(
         ["model", "text"], sort=False
     ):
         own = own.sort_values("layer")
-        low, high = bell_ends(own.rest_low.to_numpy()[1:], own.rest_high.to_numpy()[1:])
-        effect = read_shape("bell_blocks", own.rest.to_numpy())
-        row = {"claim": "bell_without_massive", "model": model, "text": text, "effect": effect}
+        low, high = bell_ends(*(own[positions + x].to_numpy()[1:] for x in ("_low", "_high")))
+        effect = read_shape("bell_blocks", own[positions].to_numpy())
+        row = {"claim": f"bell_{name}", "model": model, "text": text, "effect": effect}
         rows.append(row | {"low": low, "high": high, "verdict": judge_interval(low, high, BELL)})
     return pd.DataFrame(rows)
 
@@ -169,4 +197,7 @@ if __name__ == "__main__":
     judged = judge_heights(heights_of), judge_bells(heights_of), judge_parts(shares_of)
     table = pd.concat(judged, ignore_index=True)
     joined_files.write_csv(table, TABLES / "verdicts.csv")
-    print(table.round(3).to_string(index=False))
+    baselines = compare_baselines(heights_of)
+    joined_files.write_csv(baselines, TABLES / "baselines.csv")
+    for frame in (table, baselines):
+        print(frame.round(3).to_string(index=False))

@@ -3,7 +3,8 @@
     .venv/bin/python -m findings.claims.page_tables
 
 `<!-- claims: PAPER -->` has a row for each claim of a paper, `<!-- counts -->` the counts of all
-verdicts, `<!-- bells -->` a row for each pretrained decoder; all end at `<!-- end -->`.
+verdicts, `<!-- bells -->` a row for each pretrained decoder, `<!-- texts -->` bells of three texts; all end
+at `<!-- end -->`.
 """
 
 import pathlib
@@ -14,12 +15,15 @@ import pandas as pd
 
 from anisoscope.engine.intervals import LEVEL
 from anisoscope.results import joined_files
+from findings.claims import massive_vectors
 from findings.claims.claim_entries import CLAIMS
 from findings.claims.profiles import PART
 from findings.claims.verdicts import SINGLE, TOO_WIDE, UNCOUNTED, VERDICTS
 from findings.scripts.shared_tables import NAMES, RESULTS
 
-MARK = re.compile(r"(<!-- (claims|counts|bells)(?:: (.+?))? -->\n).*?(<!-- end -->)", re.DOTALL)
+MARK = re.compile(
+    r"(<!-- (claims|counts|bells|texts)(?:: (.+?))? -->\n).*?(<!-- end -->)", re.DOTALL
+)
 PAGES = pathlib.Path("findings")
 CLAIM_COLUMNS = ("claim", "smallest effect", "here, least to largest", "models", "after correction")
 
@@ -86,11 +90,27 @@ def list_bells(frame: pd.DataFrame) -> Iterator[tuple[str, ...]]:
             yield ("" if suffix else NAMES[model], side, *bells)
 
 
+def list_bells_of_texts(heights: pd.DataFrame) -> Iterator[tuple[str, ...]]:
+    """Yield the bells of each decoder and text, with all vectors and without two sets of them."""
+    yield ("model", "text", "all vectors", "without first tokens", "without massive vectors")
+    parts = ("anisotropy", "without_first", "rest")
+    frames = [massive_vectors.judge_bells(heights, part) for part in parts]
+    bells = pd.concat(frames, keys=parts).set_index(["model", "text"])
+    for model in [name for name in NAMES if name in bells.index]:
+        for text, rows in bells.loc[model].groupby("text"):
+            cells = (
+                f"*{format_number(row.effect)}*" * (row.verdict == VERDICTS[-1])
+                or format_number(row.effect)
+                for row in rows.itertuples()
+            )
+            yield ("" if text != massive_vectors.FIRST_TEXT else NAMES[model], text, *cells)
+
+
 def format_interval(value: float, low: float, high: float) -> str:
     return f"{format_number(value)} [{format_number(low)}, {format_number(high)}]"
 
 
-def fill(text: str, frame: pd.DataFrame, counts: pd.DataFrame) -> str:
+def fill(text: str, frame: pd.DataFrame, counts: pd.DataFrame, heights: pd.DataFrame) -> str:
     """Return a page's text with its tables written anew."""
 
     def write(found: re.Match[str]) -> str:
@@ -98,6 +118,7 @@ def fill(text: str, frame: pd.DataFrame, counts: pd.DataFrame) -> str:
             "counts": lambda: list_counts(counts),
             "claims": lambda: list_claims(frame, found[3]),
             "bells": lambda: list_bells(frame),
+            "texts": lambda: list_bells_of_texts(heights),
         }[found[2]]()
         head, *body = (f"| {' | '.join(row)} |" for row in rows)
         rule = "| --- " * (head.count(" | ") + 1) + "|"
@@ -106,10 +127,11 @@ def fill(text: str, frame: pd.DataFrame, counts: pd.DataFrame) -> str:
     return MARK.sub(write, text)
 
 
-def read_tables() -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Read verdicts.csv and counts.csv."""
+def read_tables() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Read verdicts.csv, counts.csv and the heights of layers."""
     frame = joined_files.read_csv(RESULTS / "verdicts.csv", "model", "reason")
-    return frame, pd.read_csv(RESULTS / "counts.csv")
+    heights = pd.read_csv(massive_vectors.TABLES / "heights.csv")
+    return frame, pd.read_csv(RESULTS / "counts.csv"), heights
 
 
 def main() -> None:

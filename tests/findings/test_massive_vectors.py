@@ -199,6 +199,32 @@ def test_every_verdict_is_recomputed_from_the_layers():
     assert checked >= 4 * 5 + 4 * 3 - 8  # claims without a layer to judge have no row
 
 
+def test_every_baseline_is_recomputed_from_the_layers():
+    frame = pd.read_csv(TABLES / "heights.csv").query("layer > 0 and massive > 0")
+    own = {
+        (r.model, r.layer): r for r in frame.itertuples() if (r.text, r.length) == ("enwik8", 128)
+    }
+    medians, found = frame.groupby("model").anisotropy.median(), {}
+    for r in frame.itertuples():
+        y = r.anisotropy
+        found.setdefault(("all", "constant", r.model), []).append(abs(y - medians[r.model]))
+        o = own.get((r.model, r.layer))
+        if o is None or (r.text, r.length) == ("enwik8", 128):
+            continue
+        cells = "other windows" if r.text == "enwik8" else "other texts"
+        found.setdefault((cells, "copy", r.model), []).append(abs(y - o.anisotropy))
+        fd2 = o.d**2 / r.length
+        low, high = fd2 / (1 + fd2), (o.rest + fd2) / (1 + fd2)
+        found.setdefault((cells, "distances", r.model), []).append(max(low - y, y - high, 0))
+    table = pd.read_csv(TABLES / "baselines.csv")
+    assert len(table) == len(found) == 5 * 4
+    for row in table.itertuples():
+        distances = found[row.set, row.prediction, row.model]
+        assert row.cells == len(distances)
+        assert row.effect == np.mean(np.array(distances) <= 0.05)
+        assert (row.median, row.most) == pytest.approx((np.median(distances), max(distances)))
+
+
 def test_every_share_is_recomputed_from_the_factors():
     """Shapley's shares as the mean over the 24 orders, from the leading shares of all 16 sets."""
     factors = pd.read_csv(TABLES / "factors.csv").fillna({"without": ""})
