@@ -34,12 +34,15 @@ def main() -> None:
         left.plot(1 - groups["violations"].loc[list(NAMES)], rows, "o", color=style.COLORS[0])
         left.axvline(0.5, color="gray", linewidth=0.8, linestyle=":")
         left.annotate("chance", (0.51, rows[-1]), fontsize=style.SMALL_FONT)
-        left.set(xlim=(0.45, 1.02), xlabel="share of comparisons in which\none size is more alike than two")
-        for (of, words), color, fill in zip(
+        left.set(
+            xlim=(0.45, 1.02),
+            xlabel="share of comparisons in which\none size is more alike than two",
+        )
+        for (pairs, words), color, fill in zip(
             SETS.items(), style.COLORS, ("full", "none"), strict=False
         ):
             look = {"color": color, "fillstyle": fill, "label": words}
-            right.plot(outputs[of].loc[list(NAMES)], rows, "o", **look)
+            right.plot(outputs[pairs].loc[list(NAMES)], rows, "o", **look)
         right.set(xlim=(0, 1.02), xlabel="rank correlation with\nhow far outputs differ")
         right.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False)
         left.set_yticks(rows, NAMES.values())
