@@ -116,9 +116,11 @@ if __name__ == "__main__":
     heights = pd.read_csv(TABLES / "heights.csv")
     shares = pd.read_csv(TABLES / "shares.csv", dtype={"layer": str})
     with style.context():
-        title = "The distance of massive vectors predicts the height of the bell, but not in Gemma"
+        title = "The distance of massive vectors matches the height of the bell, but not in Gemma"
         save_figure(draw_heights(heights), "bell_heights", title)
-        title = "At most 1 % of the vectors hold nearly all of the variance inside three of four decoders"
+        title = (
+            "A hundredth of the vectors holds nearly all variance in most layers of three decoders"
+        )
         own = heights[(heights.text == FIRST_TEXT) & (heights.length == REFERENCE)]
         save_figure(draw_token(own), "one_token", title)
         title = "Of the bell's height, the first token makes most in SmolLM2 and Qwen2.5 0.5B, not in Gemma"

@@ -19,7 +19,12 @@ from tests.sources.swept import measured
 TEXTS, LENGTH, WIDTH = 8, 12, 4
 FAMILIES = ("spectrum", "comparison")
 STATES = np.random.default_rng(0).normal(size=(3, TEXTS, LENGTH, WIDTH)) + 1
-PLANTED = {(1, 0, 1): 1e3, (1, 3, 1): 1e3, (2, 3, 1): 1e3, (2, 5, 7): 50.0}  # (layer, text, token): factor
+PLANTED = {
+    (1, 0, 1): 1e3,
+    (1, 3, 1): 1e3,
+    (2, 3, 1): 1e3,
+    (2, 5, 7): 50.0,
+}  # (layer, text, token): factor
 KEEP = np.ones((TEXTS, LENGTH), bool)
 KEEP[[0, 3, 5], [1, 1, 7]] = False
 
