@@ -206,7 +206,7 @@ def test_a_changed_checkpoint_is_read_again_and_a_lost_one_keeps_its_table(run):
 def test_tables_of_other_proxies_are_found(run, capsys):
     study = make_study(run)
     (target,) = study.targets
-    tables = study.step_tables(target)
+    tables = dict(study.step_tables(target))
     assert study.outdated(target, tables) == {}
     for step, table in tables.items():
         before = max((other for other in STEPS if other < step), default=0)
