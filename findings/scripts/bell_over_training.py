@@ -36,14 +36,15 @@ from findings.scripts.shared_tables import RESULTS, save_figure
 
 TABLE = RESULTS / "bell_over_training.csv"
 WINDOWS, TOP = 64, 1
-NAMES = {
-    "first": "first token of each window",
-    "coordinates": "largest coordinate",
-    "mean": "mean of all vectors",
-    "gain": "gain of the final norm",
-    "left": "left without all four",
-    "position": "mean of each position",
+LINES = {  # factor: words, color, column
+    "mean": ("mean of all vectors", style.COLORS[0], "share"),
+    "position": ("mean of each position, in place of that of all", style.COLORS[1], "alone"),
+    "left": ("left without all four factors", style.COLORS[2], "share"),
+    "first": ("first token, largest coordinate, gain", "gray", "share"),
+    "coordinates": ("", "gray", "share"),
+    "gain": ("", "gray", "share"),
 }
+TITLE = "What grows first is the mean of all vectors; at last it is the means of positions"
 
 
 def without_positions(x_WTD: np.ndarray) -> np.ndarray:
@@ -93,17 +94,16 @@ def draw(table: pd.DataFrame) -> None:
     """Draw the parts of the height over steps, means over runs and their range."""
     figure = style.new_figure(style.PAGE_WIDTH, 3.2)
     ax = figure.subplots()
-    for color, (factor, words) in zip(style.COLORS, NAMES.items(), strict=False):
-        column = "alone" if factor == "position" else "share"
+    for factor, (words, color, column) in LINES.items():
         own = table[table.factor == factor].groupby("step")[column]
-        x = own.mean().index.to_numpy(float)
-        look = {"color": color, "linestyle": "--" if factor == "position" else "-"}
-        ends = (own.mean(), own.min(), own.max())
-        style.plot_with_interval(ax, x, *(part.to_numpy() for part in ends), label=words, **look)
-    ax.set(xscale="symlog", xlabel="training step", ylabel="part of the height of inner layers")
+        steps = own.mean().index.to_numpy(float)
+        ends = (part.to_numpy() for part in (own.mean(), own.min(), own.max()))
+        style.plot_with_interval(ax, np.maximum(steps, 0.5), *ends, color=color, label=words)
+    ax.set(xscale="log", ylim=(-0.1, 1), xlabel="training step (0 at the left edge)")
+    ax.set_ylabel("part of the leading direction's\nshare, mean of inner layers")
     panel_axes.logarithmic(ax.xaxis)
-    style.label_ends(ax)
-    save_figure(figure, "bell_over_training", "", "")
+    figure.legend(*style.legend_entries([ax]), loc="outside lower center", ncols=2)
+    save_figure(figure, "bell_over_training", TITLE)
 
 
 def main(*folders: str) -> None:

@@ -23,6 +23,7 @@ import xarray as xr
 from scipy import stats
 
 from anisoscope.results import joined_files
+from anisoscope.sources.folds import section_count
 from findings.scripts.seed_noise import seeds_needed
 from findings.scripts.shared_tables import RESULTS
 
@@ -41,7 +42,9 @@ def read_quantity(run: xr.Dataset, name: str) -> dict[str, np.ndarray]:
     last = run.isel(step=-1).sel(POSITIONS)
     values = run[f"{name}_over_blocks"].sel(POSITIONS)
     mean, low, high = (take(values.isel(step=-1).sel(statistic=x)) for x in ("mean", "low", "high"))
-    freedom = run.attrs["degrees_of_freedom_jackknife"]
+    folds = run.attrs["folds"]
+    parts = folds if run[name].attrs["resampling"] == "jackknife" else section_count(folds)
+    freedom = run.attrs["batches"] * (parts - 1)
     blocks = last[name].sel(statistic="mean")
     blocks = blocks.mean("head") if "head" in blocks.dims else blocks.sel(layer=slice(1, None))
     return {
