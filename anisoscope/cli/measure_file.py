@@ -31,6 +31,7 @@ FILE_FLAGS: dict[str, tuple[Any, str]] = {
     "num_chunks": (1, "Parts to measure one after another, if not all points fit into memory."),
     "search_among": (SEARCHED, "Neighbors are searched among at most about this many points."),
     "without_massive": (False, "Measure also without points that are massive in any layer."),
+    "quantities": ([], "Columns to print, such as twonn,twonn_excess; default: the best known."),
     "seed": (0, "Random seed of folds and null models."),
     "out": (None, "New file for the whole table: .csv, .json, or .nc (NetCDF)."),
     "help": (False, "Show these flags."),
@@ -60,7 +61,7 @@ def _run(argv: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = print_warning
         table = measure_arrays(words[0], values)
-    print(anisoscope.to_text(table))
+    print(format_table(table, values.quantities))
     if out:
         write_format(table, out)
     print(f"every number: {out}" if out else "--out=table.csv writes every number")
@@ -81,6 +82,14 @@ def measure_arrays(path: str, values: Any) -> Any:
         labels = {"mask": file.mask, "token_positions": file.token_positions}
         axes = values.axes or None
         return anisoscope.measure(file.vectors, file.clusters, axes=axes, **labels, **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def format_table(table: Any, quantities: list[str]) -> str:
+    """Format the printed table; raise UserError where it has no such columns."""
+    try:
+        return anisoscope.to_text(table, quantities=quantities)
     except ValueError as error:
         raise UserError(str(error)) from error
 

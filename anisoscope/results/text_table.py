@@ -9,15 +9,22 @@ from collections.abc import Sequence
 import xarray as xr
 
 from anisoscope.config.measure_config import GAUSSIAN
-from anisoscope.results.frame import check_table, select_values, values_of
+from anisoscope.results.frame import check_table, nulls_in, select_values, values_of
 from anisoscope.results.summary import NULL, excess_name
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
 FIRST = ("anisotropy", "mean_cosine", "twonn", excess_name("twonn"), "effective_rank")
+SHOWN = ["mean", "low", "high"]
 WIDTH = 100  # characters, where nothing says how wide the terminal is
 
 
-def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence[str] = ()) -> str:
+def to_text(
+    table: xr.Dataset,
+    width: int | None = None,
+    *,
+    quantities: Sequence[str] = (),
+    null: str = GAUSSIAN,
+) -> str:
     """Format a table as text: a row for each layer, means with their 95 % intervals.
 
     Columns that do not fit are counted below; `to_frame` has every number.
@@ -26,12 +33,14 @@ def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence
         table: from `measure`, `measure_model` or `measure_attention`.
         width: characters of a line; by default those of the terminal.
         quantities: the columns, such as ("twonn", "twonn_excess"); by default the best known first.
+        null: the null model of the columns of an excess that `quantities` names.
 
     Returns:
         Lines without a line break at the end. `twonn_excess` is the excess over a Gaussian cloud.
 
     Raises:
-        ValueError: a width that is no whole number, or quantities that are not in one table.
+        ValueError: a width that is no whole number, quantities that do not fit into one table, or
+            a null model that they do not have.
 
     >>> import numpy as np
     >>> from anisoscope import measure
@@ -42,7 +51,7 @@ def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence
     layer        mean_cosine  mean_cosine_drift
         0  0.92 [0.91, 0.93]  0.98 [0.96, 1.00]
         1  0.93 [0.91, 0.94]  0.98 [0.96, 1.01]
-    columns left out: 5
+    columns left out: 5 (choose by quantities=)
     """
     check_table(table)
     if width is not None and not isinstance(width, numbers.Integral):
@@ -51,7 +60,7 @@ def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence
         )
     order = [name for name in FIRST if name in table]
     order += [name for name in values_of(table) if name not in order]
-    shown = choose_columns(table, quantities) if quantities else select_columns(table, order)
+    shown = choose_columns(table, quantities, null) if quantities else select_columns(table, order)
     rows = next(iter(shown.values())).dims[1:]
     labels = [*itertools.product(*(table[dim].values.tolist() for dim in rows))]
     columns = {dim: [str(row[n]) for row in labels] for n, dim in enumerate(rows)}
@@ -68,29 +77,47 @@ def to_text(table: xr.Dataset, width: int | None = None, *, quantities: Sequence
         f"{table.attrs.get('title', 'Anisoscope')}; mean [95 % interval]",
         *align_right(columns),
     ]
-    return "\n".join(lines + [f"columns left out: {len(left)}"] * bool(left))
+    return "\n".join(
+        lines + [f"columns left out: {len(left)} (choose by quantities=)"] * bool(left)
+    )
 
 
-def choose_columns(table: xr.Dataset, quantities: Sequence[str]) -> dict[str, xr.DataArray]:
-    """Select these quantities; ValueError where one is unknown or has other dimensions."""
-    names = [quantities] if isinstance(quantities, str) else [*quantities]
-    for name in names:
+def choose_columns(
+    table: xr.Dataset, quantities: Sequence[str], null: str
+) -> dict[str, xr.DataArray]:
+    """Select these quantities; ValueError where one is unknown or has dimensions of its own."""
+    chosen: dict[str, xr.DataArray] = {}
+    for name in [quantities] if isinstance(quantities, str) else quantities:
         if name not in table.data_vars:
             select_values(table, name, None, {})  # which refuses it
-    shown = select_columns(table, [name for name in names if "statistic" in table[name].dims])
-    if lacking := [name for name in names if name not in shown]:
-        raise ValueError(
-            f"quantities: {lacking[0]} has other dimensions than {names[0]}, or no Gaussian null "
-            "model; ask for it by itself, or call to_frame"
-        )
-    return shown
+        values = table[name]
+        if NULL in values.dims:
+            known = [x for x in nulls_in(table) if values.sel({NULL: x}).notnull().any()]
+            if null not in known:
+                choices = f"choose from {', '.join(known)}" if known else "it has none"
+                raise ValueError(f"null {null!r} is no null model of {name}; {choices}")
+            values = values.sel({NULL: null}, drop=True)
+        if "statistic" in values.dims:
+            chosen[name] = values.sel(statistic=SHOWN)
+        else:  # a count
+            chosen[name] = values.expand_dims(statistic=["mean"]).reindex(statistic=SHOWN)
+    longest = max(chosen, key=lambda name: chosen[name].ndim)
+    for name, values in chosen.items():
+        if further := {*values.dims} - {*chosen[longest].dims}:
+            what = f"{name} has the dimension {', '.join(map(str, further))}, {longest} has not"
+            raise ValueError(f"quantities: {what}; ask for them one by one")
+    dims = chosen[longest].transpose("statistic", ...).dims
+    return {
+        name: values.broadcast_like(chosen[longest]).transpose(*dims)
+        for name, values in chosen.items()
+    }
 
 
 def select_columns(table: xr.Dataset, order: Sequence[str]) -> dict[str, xr.DataArray]:
     """Select mean and ends of the interval of each quantity with the dimensions of the first."""
     shown: dict[str, xr.DataArray] = {}
     for name in order:
-        values = table[name].sel(statistic=["mean", "low", "high"])
+        values = table[name].sel(statistic=SHOWN)
         if NULL in values.dims:
             if GAUSSIAN not in values[NULL]:
                 continue
@@ -106,6 +133,8 @@ def format_cell(mean: float, low: float, high: float) -> str:
     """Format a mean with its interval, if it has one: 0.37 [0.36, 0.37]."""
     if math.isnan(mean):
         return "-"
+    if math.isnan(low) and mean == int(mean):  # a count
+        return f"{mean:,.0f}"
     digits = 2 if max(abs(x) for x in (mean, low, high) if not math.isnan(x)) < 100 else 0
     mean, low, high = (f"{x + 0:,.{digits}f}" for x in (mean, low, high))
     zero = f"-{0:.{digits}f}"

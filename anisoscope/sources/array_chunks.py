@@ -221,6 +221,11 @@ def describe_degenerate(counts: list[list[dict[str, int]]]) -> dict[str, str]:
 
 def check_metrics(metrics: Mapping[str, Metric]) -> None:
     """Raise ValueError, one line, where a name cannot be that of a new variable."""
+    if not isinstance(metrics, Mapping) or not all(map(callable, metrics.values())):
+        raise ValueError(
+            f"metrics is {metrics!r}; pass your own functions in a dict by name; families= chooses "
+            "those of the package"
+        )
     labels = {
         *TABLE_COORDINATES,
         *(dim for quantity in quantities().values() for dim in quantity.dims),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+import anisoscope
 from anisoscope.config.measure_config import MeasureConfig
 from anisoscope.engine.sizes import Folds
 from anisoscope.metrics.convert import ArrayLike, as_vectors, check_same_points
@@ -91,6 +92,7 @@ def compare(
     names = {"layer": first.names, "other_layer": second.names}
     table = table.assign_coords({dim: x for dim, x in names.items() if x is not None})
     sides = dict(zip(("first", "second"), labels, strict=True))
+    sides["title"] = f"Anisoscope {anisoscope.__version__}: {labels[0]} (layer) and {labels[1]}"
     return as_table(table.assign_attrs({"seed": settings.seed} | sides))
 
 

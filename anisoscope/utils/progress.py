@@ -23,7 +23,7 @@ if LOGGER.level == logging.NOTSET:  # else the user chose
 LOWERED, COMPILED = (
     f"/jax/core/compile/{name}_duration" for name in ("jaxpr_to_mlir_module", "backend_compile")
 )
-COMPILING = "Anisoscope is compiling (5 to 30 seconds of idle cores); later calls are quick"
+COMPILING = "Anisoscope is compiling (5 to 20 seconds of idle cores); later calls are quick"
 PATIENCE = 3.0  # seconds of compiling, or of another stage, until a line says so
 DELAY = 10.0  # seconds until a call of the library shows a bar
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from anisoscope.cli import flags, measure_file
+from anisoscope.config.measure_config import CLOUD_NULLS
 from anisoscope.metrics.quantity import Quantity
 from anisoscope.metrics.registry import FAMILIES, coordinates
 from anisoscope.utils.settings import format_limits, format_value, walk_settings
@@ -45,10 +46,11 @@ def list_quantities() -> Iterator[str]:
     """Write a section for each family, with an entry for each quantity."""
     for name, family in FAMILIES.items():
         nulls = ", ".join(f"`{null}`" for null in family.nulls) or "none"
+        where = "Null models" if {*family.nulls} & {*CLOUD_NULLS} else "Null models of runs"
         yield from (
             f"## {name}",
             "",
-            f"Computed from {CLOUDS[family.kind]}. Null models: {nulls}.",
+            f"Computed from {CLOUDS[family.kind]}. {where}: {nulls}.",
             "",
         )
         for key, quantity in family.quantities.items():

@@ -59,9 +59,17 @@ def test_text_has_a_row_for_each_layer_and_set_of_positions():
     assert lines[6].startswith("columns left out: ")
     chosen = to_text(table, quantities=["stable_rank", "drift"]).splitlines()
     assert chosen[1].split() == ["positions", "layer", "stable_rank", "drift"]
+    options = {"families": "spectrum", "nulls": "isotropic", "without_massive": True}
+    with_null = measure(LAYERS[0], **options)
+    excess = with_null.anisotropy_excess.sel(null="isotropic", positions="all")
+    excess = excess.sel(statistic=["mean", "low", "high"]).values
+    names = ["massive_vectors", "anisotropy_excess"]
+    row = to_text(with_null, quantities=names, null="isotropic").splitlines()[2]
+    assert row.split(maxsplit=2) == ["all", "0", "{:.2f} [{:.2f}, {:.2f}]".format(*excess)]
     for wrong, words in (
         ((table, ["anisotropy"]), "pass a number of characters, and columns as quantities="),
         ((table, None, "drif"), "did you mean drift?"),
+        ((with_null, None, "anisotropy_excess"), "null 'gaussian' is no null model of"),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             to_text(*wrong[:2], quantities=wrong[2:])

@@ -82,7 +82,7 @@ def test_the_excess_is_over_gaussian_clouds_of_the_same_spectrum():
     [
         ({"twonn": share}, "is a quantity of families="),
         ({"a b": share}, "is not a valid name"),
-        ({"own": 3}, "'own' raised TypeError"),
+        ({"own": 3}, "metrics is {'own': 3}; pass your own functions"),
         ({"layer": share}, "'layer' names an axis of the table; choose another name"),
         ({"depth": share}, "'depth' names an axis of the table"),
         ({"own": lambda cloud: cloud.mean(axis=0)}, "return one number"),
