@@ -51,8 +51,9 @@ def check_coordinates(frame: pd.DataFrame) -> None:
     kinds = {name: frame[name].dtype.kind for name in frame}
     if words := [str(name) for name, kind in kinds.items() if kind not in "iuf"]:
         raise ValueError(f"{_columns(words)} no numbers; {advice}")
-    whole = [str(name) for name, kind in kinds.items() if kind in "iu"]
-    if 0 < len(whole) < len(kinds):
+    # one number in all rows labels nothing: a coordinate that is dead
+    whole = [str(x) for x, kind in kinds.items() if kind in "iu" and frame[x].nunique() > 1]
+    if whole and "f" in kinds.values():
         raise ValueError(f"{_columns(whole)} whole numbers, and others fractions; {advice}")
 
 

@@ -85,6 +85,14 @@ def test_a_table_of_numbers_holds_a_vector_in_each_row(name, tmp_path):
         np.testing.assert_array_equal(file.clusters, LABELS)
 
 
+@pytest.mark.parametrize("kind", [float, int])
+def test_a_column_of_one_whole_number_is_a_coordinate(kind, tmp_path):
+    frame = (9 * FRAME).astype(kind).assign(dead=0)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    found = vector_files.load_vectors(tmp_path / "a.csv").vectors
+    np.testing.assert_allclose(found, frame)
+
+
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
