@@ -1,6 +1,7 @@
 """Draw tables on the user's own axes, with the code and style of all other figures."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,6 +27,7 @@ from anisoscope.results.frame import as_run_table, check_table, select_values
 
 Tables = xr.Dataset | Sequence[xr.Dataset] | Mapping[str, xr.Dataset]
 COUNTS_OF_DIRECTIONS = ("rankme_centered", "effective_rank", "participation_ratio", "stable_rank")
+SMALL_VALUES = 0.5  # a map of smaller values has their range, not 0 to 1
 
 
 def by_layer(
@@ -91,7 +93,7 @@ def by_layer(
         if len(others) > (not several):
             raise _wrong_dimensions(values, "layer or block, and for a single table one more,")
     spec = Spec("", "", (quantity,), x=along, hue=others[0] if others else RUN_ROLE, lines=lines)
-    ax = _draw(spec, tables, place | {NULL_ROLE: null}, label, ax)
+    ax = _draw(spec, tables, place | {NULL_ROLE: null}, label, ax, _set_looks(len(sets)))
     with style.context(mathematics=True):
         crowded = several and not style.label_ends(ax)
         if crowded or (not several and (label or others or show_null or sets)):
@@ -210,6 +212,9 @@ def layer_map(
 ) -> Axes | list[Axes]:
     """Draw a heat map of the similarity between every layer and every other.
 
+    Colors go from 0 to 1, or over the range of the values if all are below 0.5. Those of an excess
+    are white at 0.
+
     Args:
         table: from `compare`, or with a family that compares layers, such as "comparison".
         quantity: a variable with the dimensions layer and other_layer ("cka_layers", say).
@@ -241,8 +246,9 @@ def layer_map(
     mean = values.sel(statistic="mean").transpose("layer", "other_layer")
     with style.context(mathematics=True):
         ax = plt.subplots(layout="constrained")[1] if ax is None else ax
-        limits = {"vmin": np.nanmin([0, mean.min()]), "vmax": np.nanmax([1, mean.max()])}
-        image = ax.imshow(mean, origin="lower", aspect="auto", cmap="viridis", **limits)
+        low, high, words = _map_limits(mean.values, null)
+        look = {"vmin": low, "vmax": high, "cmap": "RdBu_r" if null else "viridis"}
+        image = ax.imshow(mean, origin="lower", aspect="auto", **look)
         ax.grid(False)
         for axis, dim, side in ((ax.yaxis, "layer", "first"), (ax.xaxis, "other_layer", "second")):
             labels = mean[dim].values
@@ -251,7 +257,10 @@ def layer_map(
             else:
                 axis.set_ticks(range(labels.size), [style.escape(label) for label in labels])
             axis.set_label_text(f"layer of {style.escape(table.attrs.get(side, 'the model'))}")
-        ax.figure.colorbar(image, ax=ax, label=_value_label(table[quantity], null))
+        bar = ax.figure.colorbar(image, ax=ax).ax
+        bar.set_ylabel(_fit(_value_label(table[quantity], null) + words, bar))
+        if table[quantity].sizes.get("positions", 1) > 1 and not ax.get_title():
+            ax.set_title(POSITION_LABELS.get(positions, positions))
     return ax
 
 
@@ -303,13 +312,15 @@ def name_tables(tables: Tables, label: str | None = None) -> dict[str, xr.Datase
     """Name tables by their keys, by distinct titles, or by number; a single table by its label."""
     if isinstance(tables, xr.Dataset):
         return {"" if label is None else label: tables}
+    if isinstance(tables, str) or not isinstance(tables, Sequence | Mapping):
+        check_table(tables)  # which refuses it: a path or a DataFrame is no list
     if label is not None:
         raise ValueError("label= is for a single table; name several in a dict")
     if not len(tables):
         raise ValueError("no table was passed; pass one, a list or a dict of tables")
     if isinstance(tables, Mapping):
         return {str(name): table for name, table in tables.items()}
-    for table in [tables] if isinstance(tables, str) else tables:  # a path is not a list
+    for table in tables:
         check_table(table)
     titles = [str(table.attrs.get("title", "")) for table in tables]
     distinct = all(titles) and len({*titles}) == len(titles)
@@ -322,6 +333,15 @@ def _position_sets(table: xr.Dataset, quantity: str, null: str | None) -> dict[s
     if values.sizes.get("positions", 1) == 1 or _depth_and_others(values, "positions", "step")[1]:
         return {}
     return {name: POSITION_LABELS.get(name, name) for name in values["positions"].values.tolist()}
+
+
+def _set_looks(count: int) -> list[dict[str, Any]]:
+    """Give each line shorter dashes and smaller marks: equal lines below it show in its gaps."""
+    dashes = [(0, (4 * (count - at), 4 * at)) if at else "-" for at in range(count)]
+    return [
+        {"linestyle": dash, "markersize": 3 + 2 * (count - 1 - at)}
+        for at, dash in enumerate(dashes)
+    ] or [{}]
 
 
 def _panels(
@@ -337,7 +357,8 @@ def _panels(
         axes = figure.subplots(1, len(named), sharey=True, squeeze=False)[0]
         for panel_ax, (name, table) in zip(axes, named.items(), strict=True):
             draw(table, *args, ax=panel_ax, **options)
-            panel_ax.set_title(style.escape(name))
+            positions = panel_ax.get_title()
+            panel_ax.set_title("\n".join(filter(None, (style.escape(name), positions))))
         for panel_ax in axes[1:]:
             panel_ax.set_ylabel("")
     return [*axes]
@@ -349,6 +370,7 @@ def _draw(
     place: dict[str, Any],
     label: str | None,
     ax: Axes | None,
+    run_looks: Sequence[dict[str, Any]] = ({},),
 ) -> Axes:
     """Draw the lines of the spec on new axes or the user's; add a color bar for hues in order."""
     step, null, quantity = place.get("step"), place.get(NULL_ROLE), spec.quantities[0]
@@ -366,13 +388,13 @@ def _draw(
         if spec.hue == RUN_ROLE:
             count = len({line.get_color() for line in ax.lines})
             looks = {
-                name: {"color": style.COLORS[at % len(style.COLORS)], "marker": "o"}
-                for at, name in enumerate(runs, count)
+                name: {"color": style.COLORS[at % len(style.COLORS)], "marker": "o", **look}
+                for (at, name), look in zip(enumerate(runs, count), cycle(run_looks), strict=False)
             }
         elif spec.hue in ORDERED:
             colors = panel_axes.patch_colors(len(hues), first=int(hues[0]))
         draw_panel(ax, spec, runs, place, looks, colors)
-        ax.set_ylabel(_value_label(next(iter(tables.values()))[quantity], null))
+        ax.set_ylabel(_fit(_value_label(next(iter(tables.values()))[quantity], null), ax))
         if colors and len(hues) > 1:
             ticks = hues[:: -(-len(hues) // 8)]
             words = dict(zip(hues, names.get(spec.hue, hues), strict=True))
@@ -394,6 +416,27 @@ def _draw(
 def _value_label(values: xr.DataArray, null: str | None) -> str:
     words = f", excess over {NULLS_IN_FIGURES.get(null, null)}".replace("\n", " ") if null else ""
     return style.variable_label(values) + words
+
+
+def _fit(label: str, ax: Axes) -> str:
+    """Break the label of a vertical axis at the axis' length."""
+    length = ax.get_window_extent().height / ax.figure.dpi
+    return style.wrap(label, length, ax.yaxis.label.get_size())
+
+
+def _map_limits(values: np.ndarray, null: str | None) -> tuple[float, float, str]:
+    """Return the ends of a map's colors, and words that name them where they are not 0 and 1.
+
+    An excess has 0 in the middle; values below 0.5 have the range of the data.
+    """
+    finite = values[np.isfinite(values)]
+    if null:
+        reach = np.abs(finite).max(initial=0) or 1.0
+        return -reach, reach, ""
+    least, most = finite.min(initial=np.inf), finite.max(initial=-np.inf)
+    if least < most < SMALL_VALUES:
+        return least, most, f", colors from {least:.2g} to {most:.2g}".replace("-", "−")
+    return min(0, least), max(1, most), ""
 
 
 def _wrong_dimensions(values: xr.DataArray, what: str) -> ValueError:

@@ -170,6 +170,8 @@ def select_values(
             raise ValueError(
                 f"null {null!r}: the table has no null model of {quantity}; leave it out"
             )
+        if null in nulls_in(table) and not excess_of(table, quantity, null).notnull().any():
+            _refuse_empty_excess(table, quantity, null)
         values, where = table[excess_name(quantity)], where | {NULL: null}
     for dim, at in where.items():
         if dim in values.dims:
@@ -183,3 +185,13 @@ def select_values(
         elif at not in (None, "all"):
             raise ValueError(f"{dim} {at!r}: {quantity} has no dimension {dim}; leave it out")
     return values
+
+
+def _refuse_empty_excess(table: xr.Dataset, quantity: str, null: str) -> None:
+    """Raise ValueError for a null model without an excess, unless the values are missing too."""
+    others = [name for name in nulls_in(table) if excess_of(table, quantity, name).notnull().any()]
+    if table[quantity].notnull().any():
+        raise ValueError(
+            f"null {null!r}: {quantity} has no excess over it; "
+            + (f"choose from {', '.join(others)}" if others else "leave it out")
+        )

@@ -59,6 +59,12 @@ def test_with_a_null_model_the_profile_is_the_excess(table):
     axes = plot.by_layer(beside, "twonn", null="gaussian")
     excess = beside.twonn_excess.sel(null="gaussian", statistic="mean")
     np.testing.assert_array_equal(axes.lines[0].get_ydata(), excess)
+    assert axes.get_ylabel().count("\n") == 1  # as long as the axis
+    nulls = ("gaussian", "isotropic")
+    wide = anisoscope.measure([*X], families=("spectrum", "dimension"), nulls=nulls)
+    for argument in ("null", "show_null"):  # a Gaussian cloud has the same spectrum
+        with pytest.raises(ValueError, match="no excess over it; choose from isotropic"):
+            plot.by_layer(wide, "anisotropy", **{argument: "gaussian"})
     with pytest.raises(ValueError, match="pass null= for an excess"):
         plot.by_layer(beside, "twonn_excess")
     with pytest.raises(ValueError, match="shuffled"):
@@ -85,9 +91,30 @@ def test_every_set_of_positions_is_drawn_or_the_title_names_the_one(table):
     words = [text.get_text() for text in axes.get_legend().get_texts()]
     assert words == ["all positions", "without the first token"]
     assert len({line.get_color() for line in axes.lines}) == 2
+    assert [line.is_dashed() for line in axes.lines] == [False, True]  # both show where equal
     assert (axes.get_title(), plot.by_layer([both, both], "drift").get_title()) == ("", words[0])
     chosen = plot.by_layer([both, both], "drift", positions="without_first_token")
     curve_is(chosen.lines[0], both.drift.sel(positions="without_first_token"))
+
+
+def test_a_map_has_the_range_of_small_values_and_a_middle_for_an_excess():
+    pairs = anisoscope.compare([*X], [*X[::-1]])
+    for name, change, ends in (
+        (None, lambda values: values, (0, 1)),
+        (None, lambda values: values * 0 + [0.1, 0.2, 0.3], (0.1, 0.3)),
+        ("permuted", lambda values: values * 0 + [-0.2, 0, 0.1], (-0.2, 0.2)),
+    ):
+        names = ["cka", "cka_excess"]
+        own = pairs.assign({n: change(pairs[n]).assign_attrs(pairs[n].attrs) for n in names})
+        axes = plot.layer_map(own, "cka", null=name)
+        np.testing.assert_allclose(axes.images[0].get_clim(), ends)
+        words = axes.figure.axes[1].get_ylabel().replace("\n", " ")  # of the color bar
+        assert words.endswith("colors from 0.1 to 0.3") == (0.1 in ends)
+    sets = pd.Index(["all", "without_first_token"], name="positions")
+    both = xr.concat([pairs, pairs], sets, combine_attrs="override")
+    assert plot.layer_map(both, "cka").get_title() == "all positions"
+    titles = [ax.get_title() for ax in plot.layer_map({"a": both, "b": pairs}, "cka")]
+    assert titles == ["a\nall positions", "b"]
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +178,8 @@ def test_what_is_no_table_is_refused(reader, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="table is str; pass the whole Dataset"):
         reader("results.nc")
+    with pytest.raises(ValueError, match="table is DataFrame; pass the whole Dataset"):
+        reader(pd.DataFrame({"mean": [0.1]}))
     with pytest.raises(ValueError, match="table is Dataset; pass the whole"):
         reader(xr.Dataset({"anisotropy": ("layer", np.ones(3))}))
     assert not [*tmp_path.iterdir()]
