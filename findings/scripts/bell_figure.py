@@ -8,12 +8,12 @@ from findings.scripts.shared_tables import COLORS, NAMES, SIDES, draw_line
 
 WIDEST_BAND = 0.5  # a wider interval is no band: its line is dashed
 ENDS = {"bell_blocks": "block 1", "bell_with_embedding": "the embedding"}
-TITLE = "Anisotropy peaks inside decoders, and less so without the first token"
+TITLE = "Anisotropy peaks inside decoders, and in an encoder of speech"
 NOTE = (
-    "Bands: 95 % intervals over windows, or over five seeds of own models (4 layers); dashed where "
+    "Bands: 95 % intervals over windows, or over five seeds of models trained here (4 layers); dashed where "
     f"an interval is wider than {WIDEST_BAND}. Text: enwik8; for Whisper, speech."
 )
-PANELS = {"decoder": "pretrained decoders", "encoder": "encoders, and the own decoder"}
+PANELS = {"decoder": "pretrained decoders", "encoder": "encoders, and the decoder trained here"}
 
 
 def draw(frame: pd.DataFrame) -> Figure:

@@ -7,8 +7,10 @@ It draws findings/figures/bell_heights.png (measured and predicted, over layers)
 one_token.png: a single text, with 95 % intervals as bands.
 """
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from anisoscope.plot import style
@@ -64,17 +66,19 @@ def draw_heights(frame: pd.DataFrame) -> Figure:
             rows = own[own.length == length]
             draw_range(ax, rows, "anisotropy", color=color, label=f"measured, {words} windows")
             low, high = (height(1 / length, reference.d, rest) for rest in (0, reference.rest))
+            dark = 0.5 * np.array(to_rgb(color))
+            ax.plot([reference.layer] * 2, [low, high], "_", color=dark, markersize=3, zorder=3)
             ax.vlines(
-                reference.layer, low, high, color=color, linewidth=4, alpha=0.45,
-                label=f"predicted range, {words} windows",
+                reference.layer, low, high, color=dark, linewidth=0.8, zorder=3,
+                label=f"predicted from the distance of massive vectors, {words} windows",
             )  # fmt: skip
-            ax.plot(reference.layer, low, "_", color=color, markersize=5)
         draw_range(ax, rows, "rest", color="0.45", label="measured, without massive vectors")
         tokens = " and ".join(f"{length:,}" for length in ends)
         ax.set_title(f"{NAMES[name]}\n{tokens} tokens")
     first = next(iter(panels.values()))
     first.set(ylim=(0, 1.02), ylabel="share of variance\nin one direction")
-    figure.legend(*style.legend_entries([first]), loc="outside lower center", ncols=3)
+    measured_first = (each[::2] + each[1::2] for each in style.legend_entries([first]))
+    figure.legend(*measured_first, loc="outside lower center", ncols=2)
     return figure
 
 

@@ -25,11 +25,11 @@ NAMES = {
     "Qwen2.5-Coder-0.5B-Instruct": "Qwen2.5 0.5B",
     "Qwen2.5-Coder-1.5B-Instruct": "Qwen2.5 1.5B",
     "Gemma-3-270M": "Gemma 3 270M",
-    "our decoder, 4 layers": "own decoder",
+    "our decoder, 4 layers": "decoder trained here",
     "MPNet-base": "MPNet",
     "MiniLM": "MiniLM",
     "Whisper-base": "Whisper (speech)",
-    "our encoder, 4 layers": "own encoder",
+    "our encoder, 4 layers": "encoder trained here",
 }
 COLORS = dict(zip(NAMES, style.COLORS, strict=False))
 

@@ -18,7 +18,7 @@ NAMES = {
     "ReSi RSA": "RSA, as in ReSi",
     "overlap": "overlap of 10 neighbors",
     "CKA": "CKA",
-    "RSA": "RSA, as here",
+    "RSA": "RSA of squared distances",
 }
 TITLE = "Neighbors and Procrustes tell sizes of decoders apart more surely than CKA"
 SETS = {"all": "45 pairs of all decoders", "one size": "9 pairs of one size"}
