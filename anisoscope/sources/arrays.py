@@ -40,6 +40,7 @@ from anisoscope.sources.unembedding import read_lens
 from anisoscope.utils.progress import LOGGER, library_call
 
 Params = TypeVar("Params")
+WIDE = 8  # times as many coordinates as points: points may be columns
 SWAPPED = "vectors have %s points of width %s; rows are points: transpose them if these are swapped"
 
 
@@ -130,7 +131,7 @@ def measure(
             token_positions = file.token_positions if token_positions is None else token_positions
         vectors = array_checks.read_vectors(x, clusters, token_positions, axes, mask)
         names = array_checks.choose_names(layer_names, vectors)
-        if (points := vectors.shape[0]) < min(vectors.widths):
+        if WIDE * (points := vectors.shape[0]) < min(vectors.widths):
             LOGGER.warning(SWAPPED, points, vectors.width)
         targets = array_checks.align(targets, x, "targets")
         kinds = array_checks.VECTOR_INPUTS[: 1 if vectors.single else 2]

@@ -168,6 +168,15 @@ def test_quantities_without_a_value_or_an_interval_are_named_with_the_reason(cap
     assert "drift; a vector is massive, " in caplog.text
 
 
+def test_points_that_may_be_columns_are_told(caplog):
+    options = {"families": "similarity", "nulls": (), "folds": 1}
+    measure(np.tile(CLOUDS[0][:12], 20), **options)
+    assert "vectors have 12 points of width 120; rows are points" in caplog.text
+    caplog.clear()
+    measure(np.tile(CLOUDS[0][:12], 2), **options)
+    assert "rows are points" not in caplog.text
+
+
 @pytest.mark.parametrize(("clusters", "said"), [(None, True), (EACH // 8, False)])
 def test_many_copies_without_clusters_are_told(caplog, clusters, said):
     copied = CLOUDS.copy()
