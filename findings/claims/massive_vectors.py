@@ -94,6 +94,7 @@ def residuals(heights: pd.DataFrame) -> pd.DataFrame:
     ends = height(first, other.d), height(first, other.d, other.rest)
     cells["distances"] = outside(measured, *ends).where(other.r.notna())
     cells["distances_from_another_text"] = cells.distances.where(elsewhere)
+    cells["middle"] = (measured - sum(ends) / 2).where(other.r.notna())
     cells["copy"] = measured - other.anisotropy
     cells["constant"] = measured - cells.groupby("model").anisotropy.transform("median")
     return cells
@@ -139,8 +140,11 @@ def compare_baselines(heights: pd.DataFrame) -> pd.DataFrame:
     first, rows = cells.text == FIRST_TEXT, []
     sets = {
         "all": (cells, ["constant"]),
-        "other texts": (cells[~first], ["distances", "copy"]),
-        "other windows": (cells[first & (cells.length != REFERENCE)], ["distances", "copy"]),
+        "other texts": (cells[~first], ["distances", "middle", "copy"]),
+        "other windows": (
+            cells[first & (cells.length != REFERENCE)],
+            ["distances", "middle", "copy"],
+        ),
     }
     for name, (chosen, predictions) in sets.items():
         for prediction in predictions:

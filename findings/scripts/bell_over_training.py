@@ -44,7 +44,7 @@ LINES = {  # factor: words, color, column
     "coordinates": ("", "gray", "share"),
     "gain": ("", "gray", "share"),
 }
-TITLE = "What grows first is the mean of all vectors; at last it is the means of positions"
+TITLE = "First the mean of all vectors leads, then neither, at last the means of positions"
 
 
 def without_positions(x_WTD: np.ndarray) -> np.ndarray:

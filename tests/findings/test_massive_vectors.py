@@ -216,8 +216,9 @@ def test_every_baseline_is_recomputed_from_the_layers():
         fd2 = o.d**2 / r.length
         low, high = fd2 / (1 + fd2), (o.rest + fd2) / (1 + fd2)
         found.setdefault((cells, "distances", r.model), []).append(max(low - y, y - high, 0))
+        found.setdefault((cells, "middle", r.model), []).append(abs(y - (low + high) / 2))
     table = pd.read_csv(TABLES / "baselines.csv")
-    assert len(table) == len(found) == 5 * 4
+    assert len(table) == len(found) == 7 * 4
     for row in table.itertuples():
         distances = found[row.set, row.prediction, row.model]
         assert row.cells == len(distances)
