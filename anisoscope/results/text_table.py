@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import xarray as xr
 
 from anisoscope.config.measure_config import GAUSSIAN
-from anisoscope.results.frame import check_table, nulls_in, select_values, values_of
+from anisoscope.results.frame import check_table, select_values, values_of
 from anisoscope.results.summary import NULL, excess_name
 
 # the first columns, where a table has them; the excess is that over a Gaussian cloud
@@ -92,11 +92,7 @@ def choose_columns(
             select_values(table, name, None, {})  # which refuses it
         values = table[name]
         if NULL in values.dims:
-            known = [x for x in nulls_in(table) if values.sel({NULL: x}).notnull().any()]
-            if null not in known:
-                choices = f"choose from {', '.join(known)}" if known else "it has none"
-                raise ValueError(f"null {null!r} is no null model of {name}; {choices}")
-            values = values.sel({NULL: null}, drop=True)
+            values = select_values(table, values.attrs["excess_of"], str(null), {}).drop_vars(NULL)
         if "statistic" in values.dims:
             chosen[name] = values.sel(statistic=SHOWN)
         else:  # a count

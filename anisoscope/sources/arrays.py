@@ -351,12 +351,11 @@ def warn_of_missing(table: xr.Dataset, layers: Sequence[Any], chunks: list[Chunk
     missing = [str(name) for name in own if own[name].sel(statistic="mean").isnull().all()]
     if missing:
         advice = "they need more distinct points, directions, clusters or token_positions"
-        layers = [convert.as_vectors(x, "vectors") for x in layers]
-        if find_massive([x] for x in layers).any():
+        if find_massive([convert.as_vectors(x, "vectors")] for x in layers).any():
             advice = (
                 "a vector is massive, which hides the others: without_massive=True leaves it out"
             )
-        elif all(np.ptp(x, axis=0).max() == 0 for x in layers):
+        elif all(np.ptp(convert.as_vectors(x, "vectors"), axis=0).max() == 0 for x in layers):
             advice = "all vectors are equal"
         LOGGER.warning("NaN in every layer: %s; %s", ", ".join(missing), advice)
     folds = chunks[0].folds

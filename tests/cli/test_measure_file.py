@@ -69,7 +69,10 @@ def test_text_has_a_row_for_each_layer_and_set_of_positions():
     for wrong, words in (
         ((table, ["anisotropy"]), "pass a number of characters, and columns as quantities="),
         ((table, None, "drif"), "did you mean drift?"),
-        ((with_null, None, "anisotropy_excess"), "null 'gaussian' is no null model of"),
+        (
+            (with_null, None, "anisotropy_excess"),
+            "null 'gaussian' is not in the table; choose from isotropic",
+        ),
     ):
         with pytest.raises(ValueError, match=re.escape(words)):
             to_text(*wrong[:2], quantities=wrong[2:])
