@@ -41,7 +41,7 @@ def read_quantity(run: xr.Dataset, name: str) -> dict[str, np.ndarray]:
         return {"steps": run[name].sel(step=[*LINE, run.step[-1]]).values}
     last = run.isel(step=-1).sel(POSITIONS)
     values = run[f"{name}_over_blocks"].sel(POSITIONS)
-    mean, low, high = (take(values.isel(step=-1).sel(statistic=x)) for x in ("mean", "low", "high"))
+    low, high = (take(values.isel(step=-1).sel(statistic=x)) for x in ("low", "high"))
     folds = run.attrs["folds"]
     parts = folds if run[name].attrs["resampling"] == "jackknife" else section_count(folds)
     freedom = run.attrs["batches"] * (parts - 1)
@@ -51,7 +51,6 @@ def read_quantity(run: xr.Dataset, name: str) -> dict[str, np.ndarray]:
         "steps": take(values.sel(statistic="mean", step=[*LINE, run.step[-1]])),
         "blocks": take(blocks),
         "windows": (high - low) / 2 / stats.t.ppf(0.975, freedom),
-        "mean": mean,
     }
 
 
