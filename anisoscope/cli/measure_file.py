@@ -61,9 +61,9 @@ def _run(argv: list[str]) -> None:
     with warnings.catch_warnings():
         warnings.showwarning = print_warning
         table = measure_arrays(words[0], values)
-    print(format_table(table, values.quantities))
-    if out:
+    if out:  # before a column that does not exist is refused
         write_format(table, out)
+    print(format_table(table, values.quantities))
     print(f"every number: {out}" if out else "--out=table.csv writes every number")
 
 

@@ -98,3 +98,13 @@ def test_bad_input_is_one_line_and_exit_code_2(words, line):
     done = here("measure", *words)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert line in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:acts.npz. labels has an entry")
+def test_the_written_table_outlives_columns_that_do_not_exist():
+    words = ["acts.npz", "--vectors=late", "--families=similarity", "--nulls=", "--out=kept.csv"]
+    done = here("measure", *words, "--quantities=drif")
+    assert done.returncode == 2
+    assert "'drif' is not a quantity of the table; did you mean drift?" in done.stderr
+    kept = pd.read_csv("kept.csv")
+    assert {"mean_cosine", "drift"} <= {*kept["metric"]}
